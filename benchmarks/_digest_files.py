@@ -19,9 +19,8 @@ import yaml
 from _digest_learning import MAML, NARROW, PEARL, PPO, RL2, SMALL, TINY, UNIFORM, learned, make_agent, write_acting
 from _digest_measures import PRIOR, simulate_swing, without_words
 from _digest_parts import Cases, Parts
+from _digest_parts import names as m
 from safetensors.numpy import load_file
-
-import metaroll as m
 
 __all__ = ["CASES"]
 

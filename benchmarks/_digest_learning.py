@@ -13,8 +13,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 from _digest_parts import Cases, Parts
+from _digest_parts import names as m
 
-import metaroll as m
 from metaroll.errors import UnknownNameError
 
 __all__ = ["CASES", "learned", "make_agent", "write_acting"]

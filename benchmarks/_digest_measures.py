@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 from _digest_learning import MAML, NARROW, PEARL, PPO, RL2, TINY, make_agent
 from _digest_parts import Cases, Parts
+from _digest_parts import names as m
 from _digest_rollouts import gaussian, spec_of
-
-import metaroll as m
 
 __all__ = ["CASES", "simulate_swing", "without_words"]
 

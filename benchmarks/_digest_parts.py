@@ -6,7 +6,9 @@ numbers as int64, and weights are a set, sorted by value.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import importlib
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,13 +17,29 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Cases", "Entry", "Parts", "canonical_bytes", "digest_of", "fields_of_rollout", "sorted_values"]
+__all__ = ["Cases", "Entry", "Parts", "canonical_bytes", "digest_of", "fields_of_rollout", "names", "sorted_values"]
 
 Entry = float | str
 """A number, a text, or the digest of an array with its shape and mean."""
 
+_ROOMS = ("policies", "sims", "wrappers", "search", "statistics", "lab", "contrib", "configs", "testing")
 _SHOWN = 16
 """Hexadecimal digits of a digest that are kept."""
+
+
+class _Names:
+    """Public names of any version of metaroll: in a room of it, or of itself, as all were in earlier versions."""
+
+    def __getattr__(self, name: str) -> Any:
+        for room in _ROOMS:
+            with contextlib.suppress(ImportError):
+                module = importlib.import_module(f"metaroll.{room}")
+                if name in getattr(module, "__all__", ()):
+                    return getattr(module, name)
+        return getattr(importlib.import_module("metaroll"), name)
+
+
+names = _Names()
 
 
 def canonical_bytes(value: Any) -> bytes:

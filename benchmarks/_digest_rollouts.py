@@ -14,8 +14,7 @@ import gymnasium
 import numpy as np
 import torch
 from _digest_parts import Cases, Parts
-
-import metaroll as m
+from _digest_parts import names as m
 
 __all__ = ["CASES", "seeded", "spec_of"]
 

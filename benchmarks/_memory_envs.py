@@ -13,4 +13,4 @@ __all__ = ["pendulum_without_velocity"]
 
 def pendulum_without_velocity() -> Any:
     """``Pendulum-v1`` that shows ``(cos, sin)`` of its angle, but not how fast it turns."""
-    return m.ObsPartialWrapper(gymnasium.make("Pendulum-v1"), idcs=[2])
+    return m.wrappers.ObsPartialWrapper(gymnasium.make("Pendulum-v1"), idcs=[2])

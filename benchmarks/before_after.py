@@ -59,9 +59,9 @@ def sim_rate(kind: str, sim: str) -> Rate:
     """The batch alone, or the slot loop with a policy in the middle of episodes or over whole ones."""
     import sim_throughput
 
-    import metaroll
+    from metaroll.envs.sims import catalog
 
-    env = getattr(metaroll, SIMS[sim])()
+    env = getattr(catalog, SIMS[sim])()
     if kind == "batch":
         go = sim_throughput.batched(env, SIM_SLOTS)
         return lambda seconds: sim_throughput.rate(lambda: go, seconds)

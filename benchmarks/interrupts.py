@@ -32,9 +32,10 @@ import numpy as np
 import resume_exact
 from _reporting import report, versions
 
-from metaroll import PlaybackPolicy, rollout, save_rollouts
+from metaroll import rollout, save_rollouts
 from metaroll.data.posteriors.folder import read_draws, read_weights
 from metaroll.envs.lookup.source import EnvSource
+from metaroll.policies import PlaybackPolicy
 
 HERE = Path(__file__).resolve().parent
 PROGRAM = (sys.executable, "-c", "import sys; from metaroll.lab.cli.main import main; sys.exit(main())")

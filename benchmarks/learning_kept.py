@@ -90,14 +90,18 @@ def score_of(case: str, seed: int, epochs: int | None) -> float:
 def train_elu(algo: str, env: str, options: Mapping[str, Any], seen: Returns) -> None:
     """The same of a class of a learner, with networks that have elu between their layers."""
     import gymnasium
+    from _digest_parts import names as m
 
-    import metaroll as m
     from metaroll.seeding import torch_generator
 
     rest = dict(options)
     epochs, sizes, generator = rest.pop("epochs"), rest.pop("hidden_sizes"), torch_generator(options["seed"])
     spec = m.EnvSpec.from_env(gymnasium.make(env))
-    policies = {"SAC": m.TanhGaussianMLPPolicy, "TD3": m.DeterministicMLPPolicy, "DQN": m.GreedyQPolicy}
+    policies = {
+        "SAC": m.TanhGaussianMLPPolicy,
+        "TD3": m.DeterministicMLPPolicy,
+        "DQN": m.GreedyQPolicy,
+    }
     networks = [policies[algo](spec, sizes, "elu", init="fan_in", generator=generator)]
     if algo != "DQN":
         networks.append(m.Critics(spec, 2, sizes, "elu", init="fan_in", generator=generator))

@@ -260,7 +260,7 @@ def mapping_of(robot: Robot, column: Column) -> dict[str, Any]:
 
 def imported(made: Sequence[Made], robot: Robot, column: Column, generator: np.random.Generator, ranges: Any) -> list:
     """What ``load_log`` makes of the files that the laboratory's loop has written, one for each run."""
-    from metaroll import load_log
+    from metaroll.lab import load_log
 
     found = []
     with tempfile.TemporaryDirectory() as folder:
@@ -399,7 +399,7 @@ def infer_one(
 ) -> None:
     """A log of a robot with parameters from the prior, and what ``infer`` says of it by default."""
     from metaroll.configs.inference import InferenceOptions
-    from metaroll.lab.inferring.inferring import infer
+    from metaroll.lab import infer
 
     start, truth = time.perf_counter(), draw_params(robot, generator)
     driven = robot._replace(hold=hold)

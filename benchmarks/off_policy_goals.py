@@ -96,7 +96,7 @@ def gain(seed: int, what: str, quick: bool) -> dict[str, Any]:
         runner.train(2 if quick else PIXEL_STEPS // 500)
     seconds = time.process_time() - begun
     returns = []
-    for policy in (algo.policy, m.IdlePolicy(spec)):
+    for policy in (algo.policy, m.policies.IdlePolicy(spec)):
         with m.RolloutEngine(env, policy) as engine:
             returns.append(float(engine.run(plans(20)).returns.mean()))
     told = {"algorithm": "sac", "env": f"point-robot from {what}", "seed": seed, "env_steps": algo.num_env_steps}

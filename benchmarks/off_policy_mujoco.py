@@ -67,7 +67,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "tqc": {**COMMON, "random_steps": 10_000, "min_buffer_size": 10_000, "dropped_atoms": 0},
     "tqc-256": {**COMMON, "random_steps": 10_000, "min_buffer_size": 10_000, "dropped_atoms": 0},
 }
-LEARNERS = {"td3": m.TD3, "sac": m.SAC, "tqc": m.TQC, "tqc-256": m.TQC}
+LEARNERS = {"td3": m.TD3, "sac": m.SAC, "tqc": m.contrib.TQC, "tqc-256": m.contrib.TQC}
 
 
 def learner(algorithm: str, seed: int, **changes: Any) -> Any:
@@ -75,7 +75,7 @@ def learner(algorithm: str, seed: int, **changes: Any) -> Any:
     spec, qf = m.EnvSpec.from_env(gymnasium.make(ENV)), None
     if algorithm == "tqc":
         generator = torch.Generator().manual_seed(seed)
-        qf = m.Critics(spec, 5, (512, 512, 512), num_atoms=25, init="fan_in", generator=generator)
+        qf = m.policies.Critics(spec, 5, (512, 512, 512), num_atoms=25, init="fan_in", generator=generator)
     return LEARNERS[algorithm](spec, qf=qf, seed=seed, **{**SETTINGS[algorithm], **changes})
 
 

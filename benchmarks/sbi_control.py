@@ -60,7 +60,8 @@ def simulator(case: Case, seed: int) -> Any:
     """The sampler that simulates, and its number of features."""
     import gymnasium
 
-    from metaroll import BayesSimEmbedding, ScriptedPolicy, SimRolloutSamplerForSBI
+    from metaroll import BayesSimEmbedding, SimRolloutSamplerForSBI
+    from metaroll.policies import ScriptedPolicy
     from metaroll.types import EnvSpec
 
     env = gymnasium.make(case.env, max_episode_steps=200)
@@ -72,7 +73,8 @@ def simulator(case: Case, seed: int) -> Any:
 
 
 def learners(args: argparse.Namespace, case: Case, seed: int) -> dict[str, Any]:
-    from metaroll import NPDR, BayesSim, EstimatorConfig
+    from metaroll import NPDR, BayesSim
+    from metaroll.configs import EstimatorConfig
 
     config = EstimatorConfig(
         batch_size=50, learning_rate=1e-3, max_epochs=2 if args.quick else 200, ensemble=args.ensemble

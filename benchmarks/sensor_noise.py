@@ -20,7 +20,7 @@ from _reporting import report, versions
 
 from metaroll import StepSequence
 from metaroll.configs.inference import InferenceOptions
-from metaroll.lab.inferring.inferring import infer
+from metaroll.lab import infer
 
 ROBOT = {"m": 0.8, "l": 1.2, "g": 9.0}
 PRIOR = {"m": (0.5, 1.5), "l": (0.5, 1.5), "g": (5.0, 15.0)}

@@ -33,7 +33,7 @@ from _reporting import read_results, report, versions
 
 from metaroll.configs.inference import LoopOptions
 from metaroll.functional.bootstrap import bootstrap_ci
-from metaroll.lab.inferring.inferring import infer
+from metaroll.lab import infer
 from metaroll.lab.inferring.sim2real import (
     ENV,
     Training,

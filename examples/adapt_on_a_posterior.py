@@ -16,15 +16,9 @@ from pathlib import Path
 import numpy as np
 
 import metaroll
-from metaroll import (
-    ABCSMC,
-    DomainParamUpdate,
-    IdlePolicy,
-    LastStepEmbedding,
-    MujocoEnvDefinition,
-    PlaybackPolicy,
-    SimRolloutSamplerForSBI,
-)
+from metaroll import ABCSMC, DomainParamUpdate, LastStepEmbedding, SimRolloutSamplerForSBI
+from metaroll.policies import IdlePolicy, PlaybackPolicy
+from metaroll.sims import MujocoEnvDefinition
 
 TABLE = """
 <mujoco>

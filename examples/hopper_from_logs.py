@@ -18,7 +18,7 @@ import numpy as np
 
 import metaroll
 from metaroll import DomainParamUpdate, RolloutEngine, RolloutPlan, StepSequence
-from metaroll.lab.inferring.inferring import infer
+from metaroll.lab import infer
 from metaroll.lab.report.inference_page import write_inference_page
 from metaroll.lab.results.inference_result import InferenceOptions
 

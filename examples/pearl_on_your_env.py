@@ -9,7 +9,8 @@ import gymnasium
 import numpy as np
 import torch
 
-from metaroll import PEARL, EnvSpec, LocalRunner, QFunction, SetTaskSampler, TanhGaussianMLPPolicy
+from metaroll import PEARL, EnvSpec, LocalRunner, SetTaskSampler
+from metaroll.policies import QFunction, TanhGaussianMLPPolicy
 
 
 class Line(gymnasium.Env):

@@ -278,20 +278,20 @@ def lent_pools(shared_pools: SharedPools) -> Iterator[None]:
 @pytest.fixture(scope="session", autouse=True)
 def no_pictures() -> Iterator[None]:
     """Commands end without pictures: drawing them takes longer than small runs do."""
-    from metaroll.training.session import sessions
+    from metaroll.lab.display import view
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sessions, "draw_pictures", lambda *arguments, **options: [])
+        patch.setattr(view, "draw_pictures", lambda *arguments, **options: [])
         yield
 
 
 @pytest.fixture
 def pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands draw pictures, as they do for users."""
+    from metaroll.lab.display import view
     from metaroll.lab.display.results import draw_pictures
-    from metaroll.training.session import sessions
 
-    monkeypatch.setattr(sessions, "draw_pictures", draw_pictures)
+    monkeypatch.setattr(view, "draw_pictures", draw_pictures)
 
 
 TELLS_CHILDREN = Path(f"/proc/self/task/{os.getpid()}/children").exists()

@@ -124,15 +124,6 @@ CONCRETE_PARENTS = {
 }
 """Concrete classes that others extend, and why; one that is not needed is a breach: the list only becomes shorter."""
 
-LEAVING = {
-    ("rollouts/single", "lab/real"),
-    ("training/run", "lab/figures"),
-    ("training/session", "lab/checking"),
-    ("training/session", "lab/display"),
-    ("training/session", "lab/runs"),
-}
-"""Imports of lab by folders outside, which are to go; not drawn. One that is not needed is a breach."""
-
 UPWARDS = {"tasks/domain_access.py": "metaroll.envs.mujoco.model_params"}
 """Modules that name one above them: a model of MuJoCo, which any environment may hold, is reached through its door.
 
@@ -236,9 +227,7 @@ def import_breaches(source: Source) -> Iterator[str]:
                 yield f"folders that import each other: {folder or 'the top'} and {other}"
     into = {(f, o) for f, others in source.folder_imports.items() for o in others if f"{o}/".startswith("lab/")}
     into = {(folder, other) for folder, other in into if folder and not f"{folder}/".startswith("lab/")}
-    yield from (f"{folder} imports {other}: nothing outside lab does" for folder, other in sorted(into - LEAVING))
-    if package == SOURCE.name and "metaroll.lab" in source.modules:
-        yield from (f"{f} does not import {o} any more: take it out of LEAVING" for f, o in sorted(LEAVING - into))
+    yield from (f"{folder} imports {other}: nothing outside lab does" for folder, other in sorted(into))
     for folder, modules in sorted(source.folders.items()):
         if len(modules) > MODULES_PER_FOLDER:
             yield f"{folder or 'the top'} has {len(modules)} modules, at most {MODULES_PER_FOLDER}"
@@ -464,8 +453,7 @@ def rooms_of(source: Source) -> tuple[dict[str, dict[str, int]], dict[str, set[s
         room, _, inner = folder.partition("/")
         room = room or FOUNDATION
         rooms.setdefault(room, {})[inner] = sum(module.path != "__main__.py" for module in modules)
-        others = {other for other in source.folder_imports[folder] if (folder, other) not in LEAVING}
-        others = {other.partition("/")[0] or FOUNDATION for other in others}
+        others = {other.partition("/")[0] or FOUNDATION for other in source.folder_imports[folder]}
         below.setdefault(room, set()).update(others - {room})
     if "compat" in below:  # it exports names of all rooms, which it imports by name when they are used
         below["compat"] = below.keys() - {"lab", "compat", "contrib"}

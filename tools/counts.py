@@ -46,7 +46,6 @@ OUTSIDE_CORE = {
     "contrib/": "contrib",
     "functional/gradients/quantiles.py": "contrib: only TQC uses it",
     "lab/": "lab",
-    "training/session/demo.py": "lab: the command line's demo",
 }
 """Modules and folders that go to lab, contrib or compat, and are not of the core; the rest is.
 

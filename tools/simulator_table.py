@@ -178,7 +178,8 @@ import gymnasium
 
 import metaroll
 
-env = gymnasium.make("metaroll/QCartPoleSwingUp-v0")  # or metaroll.QCartPoleSwingUpEnv(); "qcp-su" on the command line
+# Or metaroll.sims.QCartPoleSwingUpEnv(); "qcp-su" on the command line.
+env = gymnasium.make("metaroll/QCartPoleSwingUp-v0")
 obs, info = env.reset(seed=0, options={"domain_param": {"pole_mass": 0.2}, "init_state": [0.0, 0.1, 0.0, 0.0]})
 ```
 

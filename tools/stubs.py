@@ -1,7 +1,7 @@
 """What is written from other source: the stubs of ``metaroll``, and the names of its families of tasks.
 
 ``src/metaroll/__init__.pyi`` is what editors and type checkers read of the names that ``metaroll`` loads lazily,
-``src/metaroll/configs/__init__.pyi`` and ``src/metaroll/plugins/__init__.pyi`` the same of configs and plug-ins;
+the ``.pyi`` beside ``configs``, ``plugins`` and the other rooms of public names the same of these;
 ``src/metaroll/_agent.pyi`` has the options of each algorithm as keywords of ``metaroll.agent``, from the configs;
 ``src/metaroll/envs/lookup/family_names.py`` lists families for those who do not wait for simulators to be loaded.
 
@@ -31,19 +31,21 @@ __all__ = [
     "AGENT",
     "CONFIGS",
     "FAMILIES",
-    "PLUGINS",
+    "ROOMS",
     "STUB",
     "agent_text",
     "configs_text",
     "families_text",
-    "plugins_text",
+    "room_file",
+    "room_text",
     "stub_text",
 ]
 
 PACKAGE = Path(__file__).parents[1] / "src" / "metaroll"
 STUB = PACKAGE / "__init__.pyi"
 CONFIGS = PACKAGE / "configs" / "__init__.pyi"
-PLUGINS = PACKAGE / "plugins" / "__init__.pyi"
+ROOMS = ("contrib", "lab", "plugins", "policies", "search", "sims", "statistics", "wrappers")
+"""Packages and modules whose names are loaded lazily, too."""
 AGENT = PACKAGE / "_agent.pyi"
 FAMILIES = PACKAGE / "envs" / "lookup" / "family_names.py"
 
@@ -97,13 +99,19 @@ def configs_text(source: str) -> str:
     return _names_text("configs", {name: module.removeprefix("metaroll.") for name, module in homes.items()})
 
 
-def plugins_text(source: str) -> str:
-    """The stub of ``metaroll.plugins``.
+def room_text(room: str, source: str) -> str:
+    """The stub of a room.
 
     Args:
-        source: Text of its ``__init__.py``, with ``_MODULES`` (module -> public names).
+        room: Its name.
+        source: Its text, with ``_MODULES`` (module -> public names).
     """
-    return _names_text("names that plug-ins are written with", _table(source))
+    return _names_text(f"names of metaroll.{room}", _table(source))
+
+
+def room_file(room: str) -> Path:
+    """The module, or the ``__init__`` of the package."""
+    return PACKAGE / f"{room}.py" if (PACKAGE / f"{room}.py").exists() else PACKAGE / room / "__init__.py"
 
 
 def _table(source: str) -> dict[str, str]:
@@ -276,7 +284,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     texts = {
         STUB: stub_text((PACKAGE / "__init__.py").read_text("utf-8")),
         CONFIGS: configs_text((PACKAGE / "configs" / "__init__.py").read_text("utf-8")),
-        PLUGINS: plugins_text((PACKAGE / "plugins" / "__init__.py").read_text("utf-8")),
+        **{room_file(room).with_suffix(".pyi"): room_text(room, room_file(room).read_text("utf-8")) for room in ROOMS},
         AGENT: agent_text((PACKAGE / "training" / "session" / "agent.py").read_text("utf-8")),
         FAMILIES: families_text(),
     }

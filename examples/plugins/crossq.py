@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from metaroll import EnvSpec, TanhGaussianMLPPolicy
+from metaroll import EnvSpec
 from metaroll.configs import OffPolicyConfig
 from metaroll.plugins import (
     API,
@@ -39,6 +39,7 @@ from metaroll.plugins import (
     parts,
     require_box,
 )
+from metaroll.policies import TanhGaussianMLPPolicy
 
 __all__ = ["CROSSQ", "BatchRenorm", "CrossQ", "CrossQConfig", "Network"]
 

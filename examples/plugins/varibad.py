@@ -19,7 +19,7 @@ import torch
 from gymnasium.spaces import Box
 from torch import Tensor, nn
 
-from metaroll import PPO, EnvSpec, GRUGaussianPolicy, MetaRLAlgorithm
+from metaroll import PPO, EnvSpec, MetaRLAlgorithm
 from metaroll.plugins import (
     API,
     MLP,
@@ -53,6 +53,7 @@ from metaroll.plugins import (
     trial_row,
     widened_spec,
 )
+from metaroll.policies import GRUGaussianPolicy
 
 __all__ = ["VARIBAD", "BeliefPolicy", "VariBAD", "VariBADConfig", "rewards_told"]
 

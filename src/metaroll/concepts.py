@@ -606,7 +606,7 @@ CONCEPTS: tuple[Concept, ...] = (
         (),
         near=("n_seeds", "num_seeds"),
         beside=("seeds",),
-        in_python="an agent for each seed, and metaroll.compare",
+        in_python="an agent for each seed, and metaroll.lab.compare",
     ),
     Concept(
         "folder of the run",

@@ -105,12 +105,13 @@ def declared(group: str) -> tuple[Declared, ...]:
 
 
 @functools.cache
-def contributed() -> dict[str, str]:
-    """Name -> ``module:attribute`` of the algorithms and searches that metaroll itself declares; nothing is imported.
+def contributed(room: str = "contrib") -> dict[str, str]:
+    """Name -> ``module:attribute`` of what a room of metaroll declares; nothing is imported.
 
-    They are read from a list of its own, which is there before anything is installed, and is that of pyproject.toml.
+    The list ``entry_points.txt`` of the room is there before anything is installed. That of ``contrib``, algorithms and
+    searches, is also in pyproject.toml; that of ``lab`` has its views.
     """
-    ours = metadata.Distribution.at(Path(__file__).with_name("contrib"))
+    ours = metadata.Distribution.at(Path(__file__).with_name(room))
     return {point.name: point.value for point in ours.entry_points}
 
 

@@ -13,6 +13,7 @@ import numpy as np
 __all__ = [
     "Baseline",
     "Context",
+    "Device",
     "EnvSpec",
     "EnvUpdate",
     "InOutSpec",
@@ -141,6 +142,14 @@ class RenderMode(NamedTuple):
     text: bool = False
     video: bool = False
     render: bool = False
+
+
+class Device(ABC):
+    """A real device behind an environment, or a layer of one: it keeps doing what it was last told to do."""
+
+    @abstractmethod
+    def halt(self, reason: str = "halted") -> None:
+        """Stop the device and end the episode; nothing happens where none runs."""
 
 
 class EnvUpdate(ABC):

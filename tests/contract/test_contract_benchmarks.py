@@ -338,7 +338,7 @@ class _Runner:
     def __init__(self):
         self.algo = self
         self.task_sampler = metaroll.DomainRandomizer(metaroll.UniformDomainParam("pole_mass", 1.0, 1e-3))
-        self.policy = metaroll.IdlePolicy(metaroll.EnvSpec.from_env(PendulumEnv()))
+        self.policy = metaroll.policies.IdlePolicy(metaroll.EnvSpec.from_env(PendulumEnv()))
 
 
 def test_ranges_grow_where_the_policy_copes_and_shrink_where_not(monkeypatch):

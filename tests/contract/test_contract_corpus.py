@@ -216,7 +216,7 @@ def test_groups_are_compared_plotted_and_completed(corpus: str, name: str, tmp_p
     with unpacked(corpus, name, tmp_path) as expected:
         exact = same_machine(corpus)
         for algo, folders in (("cem", ("wide", "narrow")), ("maml", ("small-steps", "large-steps"))):
-            now = to_plain(dataclasses.asdict(metaroll.compare(*folders)))
+            now = to_plain(dataclasses.asdict(metaroll.lab.compare(*folders)))
             old = expected[algo]
             for group, same in zip(old["groups"], now["groups"], strict=True):
                 assert (
@@ -314,9 +314,11 @@ def test_logs_of_robots_are_read(corpus: str, name: str, tmp_path: Path) -> None
     with unpacked(corpus, name, tmp_path) as expected:
         [imported] = metaroll.load_rollouts("imported")
         assert files.content(imported) == expected["imported"]
-        [again] = metaroll.load_log("swing.csv", "swing.yaml", env_spec=metaroll.PendulumEnv().env_spec, dt=0.02)
+        [again] = metaroll.lab.load_log(
+            "swing.csv", "swing.yaml", env_spec=metaroll.sims.PendulumEnv().env_spec, dt=0.02
+        )
         assert np.allclose(again.observations, imported.observations, atol=1e-5)
-        [device] = metaroll.load_log("device/episode_0000.jsonl")
+        [device] = metaroll.lab.load_log("device/episode_0000.jsonl")
         assert device.observations.tolist() == expected["device"]
 
 

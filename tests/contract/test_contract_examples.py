@@ -11,7 +11,7 @@ import pytest
 from doc_pages import run_script
 
 import metaroll
-from metaroll import EstimatorConfig
+from metaroll.configs import EstimatorConfig
 from metaroll.lab.cli.main import main
 from metaroll.lab.inferring import inferring
 

@@ -81,3 +81,20 @@ def test_every_public_name_exists(name: str) -> None:
 def test_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'PERAL'"):
         _ = metaroll.PERAL
+
+
+ROOMS = ("contrib", "lab", "policies", "search", "sims", "statistics", "wrappers")
+MOVED = [(room, name) for room in ROOMS for name in getattr(metaroll, room).__all__ if name != "infer"]
+
+
+@pytest.mark.parametrize(("room", "name"), MOVED)
+def test_names_of_rooms_can_be_loaded_from_their_former_place_for_one_release(room: str, name: str) -> None:
+    with pytest.warns(DeprecationWarning, match=rf"metaroll\.{name} is metaroll\.{room}\.{name} now"):
+        assert getattr(metaroll, name) is getattr(getattr(metaroll, room), name)
+    assert name not in metaroll.__all__
+
+
+def test_names_that_were_never_in_metaroll_are_not_found_there() -> None:
+    for name in ("SACConfig", "check_learner", "GaussianHead"):
+        with pytest.raises(AttributeError, match=name):
+            getattr(metaroll, name)

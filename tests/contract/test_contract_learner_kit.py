@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 
 import metaroll
-from metaroll import EnvSpec, GaussianMLPPolicy, PolicyEvaluator
+from metaroll import EnvSpec, PolicyEvaluator
 from metaroll.configs.table import run_options
 from metaroll.errors import DataError
 from metaroll.learners.base import RLAlgorithm
+from metaroll.policies import GaussianMLPPolicy
 from metaroll.seeding import derive_seed, torch_generator
 from metaroll.testing import ConformanceError, check_learner, check_policy
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES, algorithm_names, get_algorithm

@@ -35,7 +35,7 @@ def test_the_report_is_the_one_that_is_shown(folder):
     """Line by line; the page cuts lines off at its margin."""
     assert REPORT
     shown = REPORT.group(1).splitlines()
-    code = "from metaroll import check_task_env; from my_env import family; print(check_task_env(family))"
+    code = "from metaroll.lab import check_task_env; from my_env import family; print(check_task_env(family))"
     out = run_script(folder, code)
     for line, found in zip(shown, out.splitlines(), strict=False):
         assert found.startswith(line)

@@ -12,7 +12,7 @@ from gymnasium.spaces import Box, Dict, Discrete
 from torch import nn
 
 import metaroll
-from metaroll import (
+from metaroll.policies import (
     BallBalancerController,
     CartPoleController,
     CategoricalGRUPolicy,
@@ -31,9 +31,6 @@ from metaroll import (
     NormalizedPolicy,
     OrnsteinUhlenbeckPolicy,
     PlaybackPolicy,
-    QBallBalancerEnv,
-    QCartPoleStabEnv,
-    QQubeSwingUpEnv,
     QubeController,
     ScriptedPolicy,
     TanhGaussianGRUPolicy,
@@ -43,6 +40,7 @@ from metaroll import (
 )
 from metaroll.policies.encoders import ObservationEncoder
 from metaroll.seeding import isolated_rng, torch_generator
+from metaroll.sims import QBallBalancerEnv, QCartPoleStabEnv, QQubeSwingUpEnv
 from metaroll.testing import ConformanceError, check_policy
 from metaroll.types import EnvSpec, Policy, PolicyInfo
 
@@ -189,7 +187,7 @@ def test_policies_keep_their_promises(name: str) -> None:
 
 
 def test_every_public_policy_has_a_case() -> None:
-    public = {name: getattr(metaroll, name) for name in metaroll.__all__}
+    public = {name: getattr(room, name) for room in (metaroll, metaroll.policies) for name in room.__all__}
     policies = {name for name, value in public.items() if isinstance(value, type) and issubclass(value, Policy)}
     assert policies - {name.partition(",")[0] for name in CASES} == set()
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from doc_pages import page, python_blocks
 
-from metaroll import LogMapping
+from metaroll.lab import LogMapping
 from metaroll.lab.cli.main import main
 
 PAGE = page("robot_logs.md")

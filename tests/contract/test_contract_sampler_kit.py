@@ -15,17 +15,12 @@ import metaroll
 from metaroll import (
     CVaRSampler,
     DomainRandomizer,
-    DomainRandWrapperLive,
-    DummyPolicy,
     EnvSpec,
-    GaussianMLPPolicy,
-    IdlePolicy,
     LastStepEmbedding,
     LocalSampler,
     MetaSampler,
     ParallelRolloutSampler,
     ParameterExplorationSampler,
-    PendulumEnv,
     RealRolloutSamplerForSBI,
     RecRolloutSamplerForSBI,
     RolloutSamplerForSBI,
@@ -41,11 +36,14 @@ from metaroll import (
 )
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.lookup.source import EnvSource
+from metaroll.policies import DummyPolicy, GaussianMLPPolicy, IdlePolicy
 from metaroll.rollouts.garage.workers import DefaultWorker
 from metaroll.rollouts.workers.pool import SamplerPool
 from metaroll.seeding import torch_generator
+from metaroll.sims import PendulumEnv
 from metaroll.tasks.task_sampler import TaskSampler
 from metaroll.testing import ConformanceError, check_sampler
+from metaroll.wrappers import DomainRandWrapperLive
 
 pytestmark = pytest.mark.usefixtures("lent_pools")
 

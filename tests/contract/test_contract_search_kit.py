@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from metaroll import PGPE, SNES, OpenAIES, contrib
+from metaroll import contrib
+from metaroll.contrib import PGPE, SNES, OpenAIES
 from metaroll.functional import search as searches
 from metaroll.functional.search.averaging import AveragedMean
 from metaroll.functional.search.base import Search, SearchState, best_first, checked_mean

@@ -36,7 +36,7 @@ REVEALED = {
     "metaroll.get_family('point-robot')": "TaskFamily",
     "metaroll.get_family('point-robot').split()": "tuple[list[EnvUpdate], list[EnvUpdate]]",
     "metaroll.get_family('point-robot').horizon": "int | None",
-    "metaroll.rollout('point-robot', metaroll.IdlePolicy(spec), seed=0)": "StepSequence",
+    "metaroll.rollout('point-robot', metaroll.policies.IdlePolicy(spec), seed=0)": "StepSequence",
     "rollout('point-robot', None).rewards": "ndarray",
     "metaroll.RolloutEngine('point-robot', None)": "RolloutEngine",
     "metaroll.RolloutPlan(seed=(0, 0, 1))": "RolloutPlan",
@@ -48,11 +48,11 @@ REVEALED = {
     "metaroll.StepSequence.concat([])": "StepSequence",
     "metaroll.DomainRandomizer(metaroll.UniformDomainParam('mass', mean=1, halfspan=0.5))": "DomainRandomizer",
     "metaroll.make_slots('Pendulum-v1', 4)": "Slots",
-    "metaroll.TanhGaussianMLPPolicy(spec, hidden_sizes=(64, 64))": "TanhGaussianMLPPolicy",
-    "metaroll.QFunction(spec)": "QFunction",
+    "metaroll.policies.TanhGaussianMLPPolicy(spec, hidden_sizes=(64, 64))": "TanhGaussianMLPPolicy",
+    "metaroll.policies.QFunction(spec)": "QFunction",
     "metaroll.bootstrap_ci": "num_reps: int",
-    "metaroll.check_task_env('point-robot')": "TaskEnvReport",
-    "metaroll.check_task_env('point-robot').failed": "list[str]",
+    "metaroll.lab.check_task_env('point-robot')": "TaskEnvReport",
+    "metaroll.lab.check_task_env('point-robot').failed": "list[str]",
     "metaroll.MW_TASKS_PER_ENV": "50",
     "metaroll.__version__": "str",
     "metaroll.plugins.MLP": "type[MLP]",
@@ -100,7 +100,7 @@ def test_new_names_of_the_table_are_picked_up(stubs):
         stubs.stub_text("_HOME = {}")
 
 
-@pytest.mark.parametrize("name", ["STUB", "AGENT", "CONFIGS", "PLUGINS"])
+@pytest.mark.parametrize("name", ["STUB", "AGENT", "CONFIGS"])
 def test_an_old_stub_is_refused(stubs, tmp_path, monkeypatch, capsys, name):
     monkeypatch.setattr(stubs, name, tmp_path / "stub.pyi")
     assert stubs.main(["--check"]) == 1

@@ -7,7 +7,7 @@ import re
 
 from doc_pages import page, python_blocks, run_command, run_script
 
-from metaroll import EstimatorConfig
+from metaroll.configs import EstimatorConfig
 from metaroll.lab.inferring import inferring
 
 PAGE = page("your_simulator.md")

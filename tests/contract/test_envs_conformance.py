@@ -15,7 +15,7 @@ import pytest
 from gymnasium.spaces import Discrete
 from gymnasium.utils.env_checker import check_env
 
-from metaroll import DomainParamUpdate, DummyPolicy, assert_worker_invariant
+from metaroll import DomainParamUpdate
 from metaroll.data.compare import trees_equal
 from metaroll.envs.base.batched_env import SettableTask
 from metaroll.envs.base.simulator_slots import SimulatorSlots
@@ -23,9 +23,10 @@ from metaroll.envs.lookup.registry import family_names, get_family
 from metaroll.envs.lookup.source import EnvSource, make_slots
 from metaroll.envs.point.point_robot import PointRobotEnv
 from metaroll.envs.slots.gym_slots import GymSlots
+from metaroll.policies import DummyPolicy
 from metaroll.tasks.task_key import task_key
 from metaroll.tasks.updates import SetTaskUpdate
-from metaroll.testing import ConformanceError, check_slots
+from metaroll.testing import ConformanceError, assert_worker_invariant, check_slots
 from metaroll.types import RolloutPlan, SlotStep
 
 

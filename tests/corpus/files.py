@@ -16,7 +16,11 @@ import metaroll
 from corpus.archives import write_json
 from corpus.runs import RUNS, flags_of, run_command
 from metaroll.data.replay.path_buffer import PathBuffer
+from metaroll.envs.sims.catalog import PendulumEnv
+from metaroll.inference.configs import EstimatorConfig
 from metaroll.lab.real.packets import Packet
+from metaroll.lab.real.real_env import RealEnv
+from metaroll.policies.playback import DummyPolicy
 from metaroll.training.store.files import save_tree
 
 FORMATS = (".npz", ".csv", ".parquet")
@@ -52,7 +56,7 @@ class Rooms(gymnasium.Env):
 
 def pendulum_rollouts(num: int, length: int = 60) -> list[metaroll.StepSequence]:
     """Rollouts of a pendulum with parameters of its own, pushed at random."""
-    robot = metaroll.PendulumEnv(domain_param={"pole_mass": 0.8, "pole_length": 1.2}, max_steps=length)
+    robot = PendulumEnv(domain_param={"pole_mass": 0.8, "pole_length": 1.2}, max_steps=length)
     torques = np.random.default_rng(0).uniform(-1.0, 1.0, (num, length))
 
     def push(number: int) -> Callable[[Any], list[float]]:
@@ -126,7 +130,7 @@ class Clock:
         self.time += seconds
 
 
-class Device(metaroll.RealEnv):
+class Device(RealEnv):
     """Shows how many actions it was sent, and the last of them."""
 
     def __init__(self, log_dir: str) -> None:
@@ -155,7 +159,7 @@ class Device(metaroll.RealEnv):
 
 def write_robot_logs() -> None:
     """A table with its mapping and the rollouts that were imported of it, and the log of a real device."""
-    truth = metaroll.PendulumEnv(dt=0.005, domain_param={"pole_mass": 1.2}, init_space=[1.0, 0.0])
+    truth = PendulumEnv(dt=0.005, domain_param={"pole_mass": 1.2}, init_space=[1.0, 0.0])
     made = metaroll.rollout(truth, lambda obs: [np.sign(obs[2])], max_steps=80)
     angle = np.degrees(made.states[:, 0]) % 360.0
     columns = (1000 * made.time, angle, np.degrees(made.states[:, 1]), np.append(1000 * made.actions, np.nan))
@@ -213,7 +217,7 @@ def abc(run_dir: str) -> metaroll.ABCSMC:
 
 def npdr(run_dir: str, **settings: Any) -> metaroll.NPDR:
     """Inference with networks that keeps its simulations in a folder."""
-    config = metaroll.EstimatorConfig(**{**QUICK, **settings})
+    config = EstimatorConfig(**{**QUICK, **settings})
     return metaroll.NPDR(PRIOR, config, seed=1, batch_size=50, run_dir=run_dir, simulator="oscillator")
 
 
@@ -266,7 +270,7 @@ def replay_buffers() -> dict[str, metaroll.ReplayBuffer]:
 def write_replay() -> None:
     """Replay memories by themselves, fuller than full, and what is sampled from them."""
     buffers, found = replay_buffers(), {}
-    policy = metaroll.DummyPolicy(metaroll.EnvSpec.from_env(gymnasium.make("Pendulum-v1")))
+    policy = DummyPolicy(metaroll.EnvSpec.from_env(gymnasium.make("Pendulum-v1")))
     with metaroll.RolloutEngine("Pendulum-v1", policy) as engine:
         rollouts = engine.run([metaroll.RolloutPlan(index=i, seed=(0, 0, i), max_steps=13) for i in range(2)])
     for name in ("arrays", "priorities"):

@@ -15,6 +15,8 @@ import torch
 import metaroll
 from corpus.archives import write_json
 from metaroll.lab.cli.main import main
+from metaroll.lab.comparing.comparison import compare
+from metaroll.policies.gaussian import CategoricalMLPPolicy
 from metaroll.training.algorithms.registry import get_algorithm
 from metaroll.training.store.files import to_plain
 from pearl_sizes import IN_SIXTEENS
@@ -219,8 +221,8 @@ def write_groups() -> None:
     shutil.copytree("wide", "begun")
     shutil.rmtree("begun/seed-2")
     found = {
-        "cem": dataclasses.asdict(metaroll.compare("wide", "narrow")),
-        "maml": dataclasses.asdict(metaroll.compare("small-steps", "large-steps")),
+        "cem": dataclasses.asdict(compare("wide", "narrow")),
+        "maml": dataclasses.asdict(compare("small-steps", "large-steps")),
     }
     write_json(Path("expected.json"), to_plain(found))
 
@@ -246,7 +248,7 @@ def write_saved_agent() -> None:
 def documented_runner(run: Path | None = None) -> metaroll.LocalRunner:
     """A runner as a program sets it up with documented classes."""
     spec = metaroll.EnvSpec.from_env(gymnasium.make("CartPole-v1"))
-    policy = metaroll.CategoricalMLPPolicy(spec, (), generator=torch.Generator().manual_seed(7))
+    policy = CategoricalMLPPolicy(spec, (), generator=torch.Generator().manual_seed(7))
     algo = metaroll.CEM(spec, policy, None, n_samples=5, best_frac=0.4, max_path_length=20, seed=7)
     config = None if run is None else metaroll.SnapshotConfig(run, "last", keep_last=2)
     runner = metaroll.LocalRunner(config, seed=7, callbacks=[metaroll.EvaluateEvery(1), metaroll.KeepBest()])

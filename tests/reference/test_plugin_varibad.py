@@ -48,8 +48,8 @@ def made(varibad: ModuleType, env: str, **options: Any) -> Any:
 
 
 def trials_of(algo: Any, env: str, count: int = 5, max_steps: int | None = None) -> Any:
-    def trial() -> metaroll.TrialWrapper:
-        return metaroll.TrialWrapper(metaroll.get_family(env).env_constructor(), SMALL["episodes_per_trial"])
+    def trial() -> metaroll.wrappers.TrialWrapper:
+        return metaroll.wrappers.TrialWrapper(metaroll.get_family(env).env_constructor(), SMALL["episodes_per_trial"])
 
     with metaroll.RolloutEngine(trial, algo.policy) as engine:
         return engine.run([metaroll.RolloutPlan(i, (7, 0, i), max_steps=max_steps) for i in range(count)])

@@ -9,9 +9,10 @@ import gymnasium
 import numpy as np
 from engine_envs import Drift, SetDrift
 
-from metaroll import GaussianMLPPolicy, GRUGaussianPolicy, OrnsteinUhlenbeckPolicy, RolloutEngine, SamplerPool
+from metaroll import RolloutEngine, SamplerPool
 from metaroll.envs.point.point_robot import PointRobotEnv
 from metaroll.envs.wrappers.trials import TrialWrapper
+from metaroll.policies import GaussianMLPPolicy, GRUGaussianPolicy, OrnsteinUhlenbeckPolicy
 from metaroll.seeding import torch_generator
 from metaroll.types import EnvSpec, RolloutPlan
 

@@ -8,7 +8,7 @@ import pickle
 
 import pytest
 
-from metaroll import EnvSpec, get_family, make_metaworld_benchmark, rollout
+from metaroll import EnvSpec, get_family, rollout
 from metaroll.envs.base.constructors import NamedEnv, make_env, with_render_mode
 from metaroll.envs.lookup.registry import is_entry_point
 from metaroll.envs.lookup.source import EnvSource
@@ -16,6 +16,7 @@ from metaroll.envs.metaworld.families import BENCHMARKS, benchmark_family, meant
 from metaroll.errors import UnknownNameError
 from metaroll.lab.cli.main import main
 from metaroll.lab.display.results import closing_panel
+from metaroll.sims import make_metaworld_benchmark
 from metaroll.training.store.metrics_log import read_metrics
 
 pytestmark = [

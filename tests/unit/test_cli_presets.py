@@ -17,9 +17,9 @@ from metaroll.envs.lookup.registry import family_names, get_family
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import UnknownNameError, UsageError
 from metaroll.lab.cli.main import main
+from metaroll.lab.display.sizes import size_text
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES, get_algorithm, preset, preset_names
 from metaroll.training.session.experiments import resolve
-from metaroll.training.session.sizes import size_text
 
 PAIRS = [(algo, env) for algo in ALGORITHM_NAMES for env in preset_names(algo)]
 

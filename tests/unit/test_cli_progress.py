@@ -78,7 +78,7 @@ def test_a_terminal_gets_a_table_that_holds_the_rows():
         assert text in shown
 
 
-def test_the_last_result_is_kept_and_a_resumed_run_counts_from_where_it_stood():
+def test_a_resumed_run_counts_from_where_it_stood():
     clock = Clock()
     text = io.StringIO()
     display = TrainingDisplay(Console(file=text, width=120), "t", 4, updates_per_epoch=10, clock=clock)
@@ -88,12 +88,11 @@ def test_the_last_result_is_kept_and_a_resumed_run_counts_from_where_it_stood():
         clock.now += 2.0
         # The run says that it took 62 seconds in all, 2 of them now.
         display.on_epoch_end(runner, 2, {"time/epoch_seconds": 2.0, "time/total_seconds": 62.0})
-    assert display.last_result is None
     assert display.seconds == 62.0
     assert text.getvalue() == "epoch 3/4  9,000 env steps  500 steps/s  5 updates/s  1:02 elapsed, 0:02 left\n"
 
 
-def test_an_epoch_without_an_evaluation_shows_none_and_is_not_mistaken_for_an_evaluated_one():
+def test_an_epoch_without_an_evaluation_shows_none():
     clock, text = Clock(), io.StringIO()
     display = TrainingDisplay(Console(file=text, width=120), "t", 4, updates_per_epoch=10, clock=clock)
     runner = SimpleNamespace(total_env_steps=0)
@@ -105,9 +104,7 @@ def test_an_epoch_without_an_evaluation_shows_none_and_is_not_mistaken_for_an_ev
     first, second = text.getvalue().splitlines()
     assert "return -20.0 -> -10.0" in first
     assert "return" not in second
-    assert display.result_of(1) is display.last_result
-    assert display.result_of(2) is None
-    assert display.start_from(2, 0, seconds=5.0) is None
+    display.start_from(2, 0, seconds=5.0)
     assert display.seconds == 5.0
 
 

@@ -194,7 +194,7 @@ class _Dies:
 
 
 def test_a_demo_that_was_stopped_goes_on_and_another_one_is_kept(place, capsys, monkeypatch):
-    from metaroll.lab.display.consoles import make_console
+    from metaroll.training.run.views import console_view
     from metaroll.training.session import demo
 
     small = {**TINY, "num_test_tasks": 6, "num_adaptation_episodes": 1}
@@ -205,11 +205,11 @@ def test_a_demo_that_was_stopped_goes_on_and_another_one_is_kept(place, capsys, 
     def stop(epochs: int) -> None:
         with pytest.raises(KeyboardInterrupt):
             config = demo.demo_config({"epochs": epochs})
-            sessions.start(config, Path("d"), make_console(quiet=True), callbacks=[_Dies()])
+            sessions.start(config, Path("d"), console_view(quiet=True), callbacks=[_Dies()])
 
     stop(2)
     status, out, err = run(capsys, "demo", "--out", "d", "--epochs", "2")
-    assert (status, err) == (0, "") and "the demo in d was stopped: it goes on" in out
+    assert (status, err) == (0, "") and "the demo in d was stopped: it continues" in out
     resumed = json.loads(Path("d/summary.json").read_text())
     assert {**resumed, "seconds": 0} == {**whole, "seconds": 0}
     assert not Path("d-2").exists()
@@ -220,7 +220,7 @@ def test_a_demo_that_was_stopped_goes_on_and_another_one_is_kept(place, capsys, 
     assert yaml.safe_load(Path("d-3/config.yaml").read_text())["run"]["epochs"] == 3
     Path("d/summary.json").unlink()  # killed after its last epoch, and before it was evaluated
     status, out, err = run(capsys, "demo", "--out", "d", "--epochs", "2")
-    assert (status, err) == (0, "") and "it goes on" in out
+    assert (status, err) == (0, "") and "it continues" in out
     again = json.loads(Path("d/summary.json").read_text())
     assert again["return_after"] == whole["return_after"]
     assert not Path("d-4").exists()

@@ -13,6 +13,7 @@ from metaroll.envs.lookup.registry import family_names
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import UnknownNameError
 from metaroll.lab.cli.main import main
+from metaroll.lab.display.sizes import size_text
 from metaroll.training.algorithms.registry import (
     ALGORITHM_NAMES,
     SIZES,
@@ -26,7 +27,6 @@ from metaroll.training.algorithms.registry import (
 from metaroll.training.evaluation.verdict import FEWEST_TASKS
 from metaroll.training.session.demo import DEMO_VALUES, demo_config
 from metaroll.training.session.experiments import build, resolve
-from metaroll.training.session.sizes import size_text
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

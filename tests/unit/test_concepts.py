@@ -123,7 +123,7 @@ def test_every_field_of_a_concept_is_an_option_somewhere() -> None:
 )
 def test_names_of_sbi_are_taken_where_posteriors_are_learned(name: str, field: str) -> None:
     value = 0.3 if field == "validation_fraction" else 3
-    assert getattr(metaroll.EstimatorConfig(**{name: value}), field) == value
+    assert getattr(metaroll.configs.EstimatorConfig(**{name: value}), field) == value
 
 
 def test_one_option_has_one_meaning() -> None:
@@ -356,7 +356,7 @@ def test_what_is_known_is_no_misspelled_field_of_a_config() -> None:
         (configs.SACConfig, "hidden_sizes", r"a learner is given its networks \(policy=\.\.\.\); metaroll\.agent\("),
         (configs.RecurrentSACConfig, "hidden_sizes", r"did you mean hidden_size=\.\.\.\?"),
         (metaroll.CMAES, "buffer_size", "there is no replay buffer"),
-        (metaroll.EstimatorConfig, "clip_max_norm", "gradients are not clipped here"),
+        (metaroll.configs.EstimatorConfig, "clip_max_norm", "gradients are not clipped here"),
     ],
 )
 def test_configs_of_learners_say_what_they_have_no_field_for(make: Any, name: str, answer: str) -> None:

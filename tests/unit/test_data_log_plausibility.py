@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 import yaml
 
-from metaroll import EnvSpec, PendulumEnv, StepSequence, check_log, load_log, load_rollouts, log_lag, rollout
+from metaroll import EnvSpec, StepSequence, load_rollouts, rollout
+from metaroll.lab import check_log, load_log, log_lag
 from metaroll.lab.cli.main import main
+from metaroll.sims import PendulumEnv
 
 DT = 0.05
 

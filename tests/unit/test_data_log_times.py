@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import yaml
 
-from metaroll import EnvSpec, load_log
+from metaroll import EnvSpec
+from metaroll.lab import load_log
 from metaroll.lab.cli.main import main
 from metaroll.lab.logs.robot_log import RobotLog
 from metaroll.lab.logs.tables import read_table

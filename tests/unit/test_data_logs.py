@@ -11,18 +11,11 @@ import numpy as np
 import pytest
 import yaml
 
-from metaroll import (
-    LogColumn,
-    LogMapping,
-    PendulumEnv,
-    load_log,
-    load_rollouts,
-    rollout,
-    save_rollout,
-    save_rollouts,
-)
+from metaroll import load_rollouts, rollout, save_rollout, save_rollouts
 from metaroll.errors import LogError
+from metaroll.lab import LogColumn, LogMapping, load_log
 from metaroll.lab.cli.main import main
+from metaroll.sims import PendulumEnv
 
 COLUMNS = {
     "time": {"column": "t", "unit": "ms"},

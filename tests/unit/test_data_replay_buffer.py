@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from live_pieces import LivePieces
-from metaroll import GaussianMLPPolicy, ReplayBuffer, RolloutEngine, RolloutPlan, StepSequence
+from metaroll import ReplayBuffer, RolloutEngine, RolloutPlan, StepSequence
 from metaroll.data.rollouts import RolloutColumns, Rollouts
 from metaroll.envs.point.point_robot import PointRobotEnv
 from metaroll.errors import DataError, ShapeError
+from metaroll.policies import GaussianMLPPolicy
 from metaroll.types import EnvSpec
 
 spaces = gymnasium.spaces

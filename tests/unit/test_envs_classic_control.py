@@ -12,18 +12,13 @@ import pytest
 from gymnasium.envs.classic_control import PendulumEnv
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 
-from metaroll import (
-    CategoricalMLPPolicy,
-    GaussianMLPPolicy,
-    RolloutEngine,
-    SlotsVectorEnv,
-    make_slots,
-)
+from metaroll import RolloutEngine, SlotsVectorEnv, make_slots
 from metaroll.data.compare import first_difference
 from metaroll.envs.base.simulator_slots import SimulatorSlots
 from metaroll.envs.lookup.source import env_kind
 from metaroll.envs.slots.gym_slots import GymSlots
 from metaroll.errors import ShapeError, SlotError
+from metaroll.policies import CategoricalMLPPolicy, GaussianMLPPolicy
 from metaroll.seeding import torch_generator
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.plan_table import plan_env_seed

@@ -97,7 +97,7 @@ def test_only_a_model_without_lights_of_its_own_is_brightened_and_its_physics_st
 
 _PICTURE = """
 import numpy as np
-from metaroll import MujocoEnvDefinition
+from metaroll.sims import MujocoEnvDefinition
 definition = MujocoEnvDefinition({text!r}, 1, lambda qpos: -qpos[:, 0] ** 2, lambda qpos, qvel: qpos, max_steps=5)
 env = definition(render_mode="rgb_array")
 env.reset(seed=0)

@@ -9,14 +9,17 @@ import cloudpickle
 import numpy as np
 import pytest
 
-from metaroll import GaussianMLPPolicy, MujocoEnvDefinition, RolloutEngine, TaskFamily, check_slots, make_slots
+from metaroll import RolloutEngine, TaskFamily, make_slots
 from metaroll.data.compare import first_difference
 from metaroll.envs.base.simulator_slots import SimulatorSlots
 from metaroll.envs.slots.gym_slots import GymSlots
 from metaroll.errors import DataError, ShapeError
+from metaroll.policies import GaussianMLPPolicy
 from metaroll.seeding import torch_generator
+from metaroll.sims import MujocoEnvDefinition
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.updates import SetTaskUpdate
+from metaroll.testing import check_slots
 from metaroll.types import RolloutPlan
 
 pytestmark = pytest.mark.usefixtures("lent_pools")

@@ -12,19 +12,13 @@ import pytest
 from gymnasium.envs.mujoco import half_cheetah_v5
 from gymnasium.spaces import Box
 
-from metaroll import (
-    DomainParamUpdate,
-    DomainRandomizer,
-    DomainRandWrapperLive,
-    ParallelRolloutSampler,
-    UniformDomainParam,
-    default_randomizer,
-    rollout,
-)
+from metaroll import DomainParamUpdate, DomainRandomizer, ParallelRolloutSampler, UniformDomainParam, rollout
 from metaroll.envs.mujoco.library import BOUNDS
 from metaroll.envs.mujoco.model_params import BoundModelParams
 from metaroll.errors import DataError
+from metaroll.sims import default_randomizer
 from metaroll.tasks.domain_access import domain_params_of, read_domain_params, set_domain_params
+from metaroll.wrappers import DomainRandWrapperLive
 
 pytestmark = pytest.mark.usefixtures("lent_pools")
 

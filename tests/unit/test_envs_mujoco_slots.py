@@ -14,12 +14,13 @@ import gymnasium
 import numpy as np
 import pytest
 
-from metaroll import GaussianMLPPolicy, RolloutEngine, make_slots
+from metaroll import RolloutEngine, make_slots
 from metaroll.envs.base.simulator_slots import SimulatorSlots
 from metaroll.envs.lookup.source import env_kind
 from metaroll.envs.mujoco.threads import PhysicsThreads, physics_threads
 from metaroll.envs.slots.gym_slots import GymSlots
 from metaroll.errors import InvalidValueError, ShapeError, SlotError
+from metaroll.policies import GaussianMLPPolicy
 from metaroll.rollouts.engine.slot_loop import SlotLoop
 from metaroll.rollouts.requests import Kept
 from metaroll.seeding import torch_generator

@@ -10,16 +10,6 @@ import pytest
 import torch
 from gymnasium.envs.classic_control import CartPoleEnv
 
-from metaroll import (
-    ActDelayWrapper,
-    GaussianObsNoiseWrapper,
-    InitStateWrapper,
-    ObsNormWrapper,
-    ObsPartialWrapper,
-    PendulumEnv,
-    QCartPoleStabEnv,
-    QQubeStabEnv,
-)
 from metaroll.envs.base.env_state import state_from_observation, time_step_of, told_entries
 from metaroll.envs.sims.cart_pole import CartPoleModel
 from metaroll.envs.sims.catalog import SIMS
@@ -27,7 +17,15 @@ from metaroll.envs.sims.model import SimModel
 from metaroll.errors import ShapeError
 from metaroll.policies.playback import PlaybackPolicy
 from metaroll.rollouts.single.rollout import rollout
+from metaroll.sims import PendulumEnv, QCartPoleStabEnv, QQubeStabEnv
 from metaroll.types import EnvSpec
+from metaroll.wrappers import (
+    ActDelayWrapper,
+    GaussianObsNoiseWrapper,
+    InitStateWrapper,
+    ObsNormWrapper,
+    ObsPartialWrapper,
+)
 
 
 def states_of(env, count=200):

@@ -15,27 +15,23 @@ import pytest
 from gymnasium.spaces import Box
 
 from metaroll import (
-    ActDelayWrapper,
     BayesSimEmbedding,
     DomainParamUpdate,
-    Packet,
-    PendulumEnv,
-    RealEnv,
     RecRolloutSamplerForSBI,
     SimRolloutSamplerForSBI,
-    StopKey,
-    load_log,
     make_slots,
     rollout,
     save_rollouts,
-    typed_env,
 )
 from metaroll.envs.wrappers.actions import ActNormWrapper
 from metaroll.errors import DeviceError, LogError, RolloutError, ShapeError
+from metaroll.lab import Packet, RealEnv, StopKey, load_log
 from metaroll.lab.logs.robot_log import RobotLog, read_robot_log
 from metaroll.lab.real.stopping import stop_all, stop_for_sure
 from metaroll.lab.real.timing import RateControl
+from metaroll.sims import PendulumEnv
 from metaroll.types import EnvSpec
+from metaroll.wrappers import ActDelayWrapper, typed_env
 
 
 class FakeClock:

@@ -8,15 +8,10 @@ import socket
 import numpy as np
 import pytest
 
-from metaroll import (
-    PacketFaults,
-    PendulumEnv,
-    SimulatedDevice,
-    SocketEnv,
-    load_log,
-    rollout,
-)
+from metaroll import rollout
 from metaroll.errors import DeviceError, UnknownNameError
+from metaroll.lab import PacketFaults, SimulatedDevice, SocketEnv, load_log
+from metaroll.sims import PendulumEnv
 
 DT = 0.01
 

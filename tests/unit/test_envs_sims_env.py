@@ -15,25 +15,23 @@ import pytest
 import torch
 from gymnasium.utils.env_checker import check_env
 
-from metaroll import (
-    DomainParamUpdate,
-    GaussianMLPPolicy,
-    OneMassOscillatorEnv,
-    PendulumEnv,
-    QCartPoleStabEnv,
-    QCartPoleSwingUpEnv,
-    QQubeSwingUpEnv,
-    RolloutPlan,
-    SimBatch,
-    SimSlots,
-    rollout,
-)
+from metaroll import DomainParamUpdate, RolloutPlan, rollout
 from metaroll.envs.lookup.source import env_kind
 from metaroll.envs.sims.catalog import SIMS, sim_constructor
 from metaroll.envs.sims.model import SCALARS
 from metaroll.envs.sims.simulator import DerivedConstants, first_state, step_columns
 from metaroll.errors import DataError, ShapeError, SlotError, UnknownNameError
+from metaroll.policies import GaussianMLPPolicy
 from metaroll.rollouts.engine.slot_loop import SlotLoop
+from metaroll.sims import (
+    OneMassOscillatorEnv,
+    PendulumEnv,
+    QCartPoleStabEnv,
+    QCartPoleSwingUpEnv,
+    QQubeSwingUpEnv,
+    SimBatch,
+    SimSlots,
+)
 
 pytestmark = pytest.mark.usefixtures("lent_pools")
 
@@ -395,7 +393,10 @@ def test_gymnasium(entry: Any) -> None:
 
 def test_ids_are_known_however_metaroll_is_imported() -> None:
     make = "gymnasium.make('metaroll/Pendulum-v0')"
-    for code in (f"import gymnasium, metaroll; {make}", f"import metaroll, gymnasium; metaroll.PendulumEnv; {make}"):
+    for code in (
+        f"import gymnasium, metaroll; {make}",
+        f"import metaroll, gymnasium; metaroll.sims.PendulumEnv; {make}",
+    ):
         subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=100)
 
 

@@ -10,21 +10,12 @@ import gymnasium
 import numpy as np
 import pytest
 
-from metaroll import (
-    DomainParamUpdate,
-    DomainRandomizer,
-    DomainRandWrapperLive,
-    NormalDomainParam,
-    UniformDomainParam,
-    conservative_randomizer,
-    default_randomizer,
-    empty_randomizer,
-    make_slots,
-    zero_variance_randomizer,
-)
+from metaroll import DomainParamUpdate, DomainRandomizer, NormalDomainParam, UniformDomainParam, make_slots
 from metaroll.envs.sims.catalog import SIMS, PendulumEnv, QCartPoleStabEnv
 from metaroll.envs.slots.gym_slots import GymSlots
 from metaroll.errors import DataError, UnknownNameError
+from metaroll.sims import conservative_randomizer, default_randomizer, empty_randomizer, zero_variance_randomizer
+from metaroll.wrappers import DomainRandWrapperLive
 
 
 @pytest.mark.parametrize("name", [entry.id for entry in SIMS if entry.short_name != "2dg"])

@@ -7,7 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from metaroll import (
+from metaroll.envs.sims.tasks import outside
+from metaroll.errors import ShapeError
+from metaroll.sims import (
     AbsErr,
     CatapultEnv,
     DesStateTask,
@@ -19,8 +21,6 @@ from metaroll import (
     RadiallySymmDesStateTask,
     ScaledExpQuadrErr,
 )
-from metaroll.envs.sims.tasks import outside
-from metaroll.errors import ShapeError
 
 
 def reward_of(task, state, action=(0.0,), scales=None, remaining=1.0):

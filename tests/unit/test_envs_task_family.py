@@ -21,7 +21,6 @@ from metaroll import (
     TaskFamily,
     TaskSampler,
     UniformDomainParam,
-    default_randomizer,
     get_family,
 )
 from metaroll.envs.lookup.registry import family_of
@@ -29,6 +28,7 @@ from metaroll.envs.lookup.source import env_kind
 from metaroll.envs.sims.catalog import SIMS, CatapultEnv, sim_constructor
 from metaroll.errors import DataError, UnknownNameError
 from metaroll.policies.playback import DummyPolicy
+from metaroll.sims import default_randomizer
 from metaroll.tasks.split_sampler import task_side
 from metaroll.tasks.task_key import task_key
 from metaroll.training.session.experiments import resolve

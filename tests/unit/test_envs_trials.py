@@ -14,21 +14,13 @@ import torch
 from gymnasium.spaces import Box, Discrete
 
 from metaroll import (
-    ActDelayWrapper,
-    CategoricalGRUPolicy,
-    DomainParamTransformWrapper,
     DomainParamUpdate,
     DomainRandomizer,
-    DomainRandWrapperLive,
-    DummyPolicy,
-    GRUGaussianPolicy,
     RolloutEngine,
     RolloutPlan,
     SetTaskUpdate,
     TaskFamily,
-    TrialWrapper,
     UniformDomainParam,
-    check_slots,
     make_slots,
     rollout,
 )
@@ -40,9 +32,12 @@ from metaroll.envs.sims.catalog import OneMassOscillatorEnv
 from metaroll.envs.slots.gym_slots import GymSlots
 from metaroll.envs.wrappers.trials import TrialUpdate
 from metaroll.errors import InvalidValueError, RolloutError
+from metaroll.policies import CategoricalGRUPolicy, DummyPolicy, GRUGaussianPolicy
 from metaroll.rollouts.engine.slot_loop import SlotLoop
 from metaroll.tasks.plan_table import PlanTable, plan_env_seeds
+from metaroll.testing import check_slots
 from metaroll.types import EnvSpec, Slots, SlotsInfo, SlotStep
+from metaroll.wrappers import ActDelayWrapper, DomainParamTransformWrapper, DomainRandWrapperLive, TrialWrapper
 
 
 class Walk(gymnasium.Env):

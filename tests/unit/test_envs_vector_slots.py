@@ -34,7 +34,7 @@ def vector_of(mode: AutoresetMode, make: Any = cart_pole, count: int = 3, kind: 
 
 def policy_for(make: Any) -> Any:
     spec = EnvSpec.from_env(make())
-    return metaroll.CategoricalMLPPolicy(spec, generator=torch.Generator().manual_seed(0))
+    return metaroll.policies.CategoricalMLPPolicy(spec, generator=torch.Generator().manual_seed(0))
 
 
 def plans(count: int = 8) -> list[RolloutPlan]:
@@ -128,7 +128,7 @@ def test_initial_states_reach_one_sub_environment() -> None:
             return result
 
     source = functools.partial(vector_of, AutoresetMode.NEXT_STEP, Settable)
-    policy = metaroll.ScriptedPolicy(lambda obs, contexts: np.zeros((len(obs), 1)))
+    policy = metaroll.policies.ScriptedPolicy(lambda obs, contexts: np.zeros((len(obs), 1)))
     states = [np.array([0.5, 0.0]), None, np.array([1.0, 0.0])]
     batch = [plan.with_(init_state=state, max_steps=3) for plan, state in zip(plans(3), states, strict=True)]
     with metaroll.RolloutEngine(source, policy) as engine, metaroll.RolloutEngine(Settable, policy) as single:
@@ -185,7 +185,7 @@ class SameMemory(gymnasium.Env):
 
 
 def test_a_last_observation_that_was_overwritten_is_not_recorded() -> None:
-    policy = metaroll.ScriptedPolicy(lambda obs, contexts: np.zeros(len(obs), dtype=np.int64))
+    policy = metaroll.policies.ScriptedPolicy(lambda obs, contexts: np.zeros(len(obs), dtype=np.int64))
     for mode in (AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED):
         with metaroll.RolloutEngine(functools.partial(vector_of, mode, SameMemory), policy) as engine:
             assert engine.run(plans(1))[0].observations.ravel().tolist() == [0, 1, 2, 3]

@@ -13,32 +13,34 @@ import torch
 from sampler_envs import NOMINAL, Oscillator
 
 from metaroll import (
-    ActNormWrapper,
-    DomainParamTransformWrapper,
     DomainParamUpdate,
     DomainRandomizer,
-    DomainRandWrapperBuffer,
-    DomainRandWrapperLive,
-    MetaDomainRandWrapper,
     NormalDomainParam,
     ParallelRolloutSampler,
     RolloutEngine,
     RolloutPlan,
     UniformDomainParam,
-    all_envs,
-    check_slots,
-    default_randomizer,
-    inner_env,
     make_slots,
-    outermost_dr_wrapper,
-    remove_all_dr_wrappers,
     rollout,
-    typed_env,
 )
 from metaroll.envs.sims.catalog import PendulumEnv
 from metaroll.envs.slots.gym_slots import GymSlots
 from metaroll.errors import DataError, ShapeError, UnknownNameError
+from metaroll.sims import default_randomizer
+from metaroll.testing import check_slots
 from metaroll.types import TaskNote
+from metaroll.wrappers import (
+    ActNormWrapper,
+    DomainParamTransformWrapper,
+    DomainRandWrapperBuffer,
+    DomainRandWrapperLive,
+    MetaDomainRandWrapper,
+    all_envs,
+    inner_env,
+    outermost_dr_wrapper,
+    remove_all_dr_wrappers,
+    typed_env,
+)
 
 pytestmark = pytest.mark.usefixtures("lent_pools")
 

@@ -8,23 +8,13 @@ import pickle
 import numpy as np
 import pytest
 
-from metaroll import (
-    ActDelayWrapper,
-    DomainParamUpdate,
-    DummyPolicy,
-    GaussianObsNoiseWrapper,
-    InitStateWrapper,
-    ObsNormWrapper,
-    OneMassOscillatorEnv,
-    PendulumEnv,
-    RolloutEngine,
-    RolloutPlan,
-    check_slots,
-    make_slots,
-    rollout,
-)
+from metaroll import DomainParamUpdate, RolloutEngine, RolloutPlan, make_slots, rollout
 from metaroll.envs.slots.gym_slots import GymSlots
 from metaroll.errors import DataError, ShapeError, UnknownNameError
+from metaroll.policies import DummyPolicy
+from metaroll.sims import OneMassOscillatorEnv, PendulumEnv
+from metaroll.testing import check_slots
+from metaroll.wrappers import ActDelayWrapper, GaussianObsNoiseWrapper, InitStateWrapper, ObsNormWrapper
 
 
 def robot():

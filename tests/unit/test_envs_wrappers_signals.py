@@ -13,21 +13,11 @@ from gymnasium.spaces import Box
 from sampler_envs import Oscillator
 
 from metaroll import (
-    ActDelayWrapper,
-    ActNormWrapper,
-    DomainParamTransformWrapper,
     DomainParamUpdate,
     DomainRandomizer,
-    DomainRandWrapperLive,
-    DownsamplingWrapper,
-    GaussianMLPPolicy,
-    GaussianObsNoiseWrapper,
-    ObsNormWrapper,
-    ObsPartialWrapper,
     RolloutEngine,
     RolloutPlan,
     UniformDomainParam,
-    check_slots,
     make_slots,
     rollout,
 )
@@ -35,8 +25,20 @@ from metaroll.envs.sims.catalog import OneMassOscillatorEnv, PendulumEnv
 from metaroll.envs.slots.gym_slots import GymSlots
 from metaroll.envs.wrappers.base import ChainWrapper, WrappedSlots
 from metaroll.errors import DataError, ShapeError, UnknownNameError
+from metaroll.policies import GaussianMLPPolicy
 from metaroll.tasks.plan_table import PlanTable
+from metaroll.testing import check_slots
 from metaroll.types import EnvSpec
+from metaroll.wrappers import (
+    ActDelayWrapper,
+    ActNormWrapper,
+    DomainParamTransformWrapper,
+    DomainRandWrapperLive,
+    DownsamplingWrapper,
+    GaussianObsNoiseWrapper,
+    ObsNormWrapper,
+    ObsPartialWrapper,
+)
 
 
 class Echo(gymnasium.Env):

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from metaroll import PendulumEnv, rollout
+from metaroll import rollout
 from metaroll.errors import ShapeError
 from metaroll.lab.logs.lags import lag_text, log_lag
 from metaroll.lab.logs.series.lags import Lag, estimate_lag, held_later
+from metaroll.sims import PendulumEnv
 
 
 def test_held_commands_by_hand():

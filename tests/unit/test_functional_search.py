@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metaroll import PGPE, SNES, OpenAIES
+from metaroll.contrib import PGPE, SNES, OpenAIES
 from metaroll.errors import ShapeError
 from metaroll.functional.adam import adam_moments
 from metaroll.functional.search.averaging import AveragedMean, averaged

@@ -200,7 +200,8 @@ def test_the_lines_in_the_documentation_work(capfd):
     for long, short in {**smaller, "epoch < 100": "epoch < 1"}.items():
         assert long in code
         code = code.replace(long, short)
-    names = {name: getattr(metaroll, name) for name in metaroll.__all__}
+    rooms = (metaroll, metaroll.contrib, metaroll.policies, metaroll.sims, metaroll.wrappers)
+    names = {name: getattr(room, name) for room in rooms for name in room.__all__}
     exec(code, names)
     assert names["sampler"].full_metrics["full avg rollout len"] == 15.0
     assert names["metrics"]["episodes"] == 10.0

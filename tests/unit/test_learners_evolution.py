@@ -20,6 +20,7 @@ from metaroll.functional.search.base import Search
 from metaroll.functional.search.finite_differences import ARS
 from metaroll.functional.search.multi_start import MultiStart, Starts
 from metaroll.lab.cli.main import main
+from metaroll.lab.display.sizes import size_text
 from metaroll.learners.base import NOP
 from metaroll.learners.evolution import Evolution, SearchLearner
 from metaroll.learners.trials import Trials
@@ -29,7 +30,6 @@ from metaroll.seeding import torch_generator
 from metaroll.training.evaluation.evaluator import PolicyEvaluator
 from metaroll.training.run.runner import LocalRunner
 from metaroll.training.session.experiments import resolve
-from metaroll.training.session.sizes import size_text
 from metaroll.training.store.metrics_log import read_metrics
 from metaroll.training.store.snapshots import load_snapshot
 from metaroll.types import EnvSpec

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from metaroll import TQC, DiscreteSAC
+from metaroll.contrib import TQC, DiscreteSAC
 from metaroll.data.replay.transitions import TransitionBatch
 from metaroll.learners.off_policy import nets
 from metaroll.learners.off_policy.choosing import DQN

@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch import tensor
 
-from metaroll import TQC, DiscreteSAC
 from metaroll.compat.constructors import OffPolicyRLAlgorithm
+from metaroll.contrib import TQC, DiscreteSAC
 from metaroll.data.replay.path_buffer import PathBuffer
 from metaroll.data.replay.replay_buffer import ReplayBuffer
 from metaroll.data.replay.transitions import TransitionBatch

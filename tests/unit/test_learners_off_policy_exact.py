@@ -12,7 +12,7 @@ import gymnasium
 import pytest
 from test_learners_off_policy import ALL, Aim, Pick, make
 
-from metaroll import DiscreteSAC
+from metaroll.contrib import DiscreteSAC
 from metaroll.data.compare import trees_equal
 from metaroll.data.replay.replay_buffer import ReplayBuffer
 from metaroll.envs.point.point_goal import PointGoalEnv

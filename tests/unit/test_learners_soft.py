@@ -13,8 +13,7 @@ import pytest
 import torch
 from torch import tensor
 
-from metaroll import TQC, DiscreteSAC
-from metaroll.contrib import discrete_sac
+from metaroll.contrib import TQC, DiscreteSAC, discrete_sac
 from metaroll.data.replay.transitions import TransitionBatch
 from metaroll.errors import ShapeError, UnknownNameError
 from metaroll.functional.gradients.actor_critic import expected_values

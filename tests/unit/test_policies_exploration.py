@@ -8,7 +8,8 @@ import gymnasium
 import numpy as np
 import pytest
 
-from metaroll import CategoricalMLPPolicy, GaussianMLPPolicy, OrnsteinUhlenbeckPolicy, RolloutEngine, RolloutPlan
+from metaroll import RolloutEngine, RolloutPlan
+from metaroll.policies import CategoricalMLPPolicy, GaussianMLPPolicy, OrnsteinUhlenbeckPolicy
 from metaroll.policies.exploration import EpsilonGreedyPolicy, UniformFirstPolicy
 from metaroll.policies.greedy import GreedyQPolicy
 from metaroll.seeding import torch_generator

@@ -13,15 +13,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from metaroll import (
+from metaroll import EnvSpec
+from metaroll.errors import ShapeError
+from metaroll.policies import (
     CategoricalMLPPolicy,
     DeterministicMLPPolicy,
-    EnvSpec,
     GaussianMLPPolicy,
     GreedyQPolicy,
     TanhGaussianMLPPolicy,
 )
-from metaroll.errors import ShapeError
 from metaroll.policies.normalized import NormalizedPolicy
 from metaroll.policies.own_body import OwnBody, as_body, check_stacks
 from metaroll.rollouts.garage.local_sampler import param_values_of

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from meta_envs import Echo, Ending, OldPoint, ProMPPolicy
 
-from metaroll import GaussianMLPPolicy, RolloutEngine, SamplerPool, TaskFamily, rollout
+from metaroll import RolloutEngine, SamplerPool, TaskFamily, rollout
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import MetarollError, ShapeError
+from metaroll.policies import GaussianMLPPolicy
 from metaroll.processing.baselines import LinearFeatureBaseline
 from metaroll.processing.sample_processor import DiceMetaSampleProcessor, MetaSampleProcessor
 from metaroll.rollouts.samplers.meta_sampler import MetaSampler, Sampler

@@ -29,11 +29,12 @@ from live_cases import collected
 from pool_functions import add, count, die, once_killed, once_silent, once_stopped, remember, whereabouts
 from ray import cluster_utils
 
-from metaroll import BayesSimEmbedding, IdlePolicy, SimRolloutSamplerForSBI
+from metaroll import BayesSimEmbedding, SimRolloutSamplerForSBI
 from metaroll.data.compare import rollouts_equal
 from metaroll.envs.lookup.source import make_env
 from metaroll.errors import ClusterError, RolloutError, WorkerLost
 from metaroll.lab.cli.main import main
+from metaroll.policies import IdlePolicy
 from metaroll.policies.gaussian import GaussianMLPPolicy
 from metaroll.rollouts.configs import PoolTimeouts
 from metaroll.rollouts.engine.engine import RolloutEngine

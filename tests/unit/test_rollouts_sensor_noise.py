@@ -12,7 +12,7 @@ import pytest
 import torch
 from series_embeddings import Flat
 
-from metaroll import DomainParamUpdate, DummyPolicy, IdlePolicy, PendulumEnv, RolloutEngine, RolloutPlan
+from metaroll import DomainParamUpdate, RolloutEngine, RolloutPlan
 from metaroll.configs.inference import InferenceOptions, parsed_noise
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.base.env_state import state_from_observation, told_entries
@@ -21,12 +21,14 @@ from metaroll.errors import DataError, ShapeError
 from metaroll.functional.philox import normals, stream_keys
 from metaroll.inference.priors import as_prior
 from metaroll.lab.inferring.inferring import noise_of_sensors, segment_sampler
+from metaroll.policies import DummyPolicy, IdlePolicy
 from metaroll.rollouts.samplers.one_step import OneStep
 from metaroll.rollouts.samplers.param_sets import seed_of_values
 from metaroll.rollouts.samplers.sbi import SimRolloutSamplerForSBI
 from metaroll.rollouts.samplers.segment_starts import SegmentStarts
 from metaroll.rollouts.samplers.sensor_noise import estimated_noise, given_noise
 from metaroll.rollouts.samplers.series_features import SeriesFeatures
+from metaroll.sims import PendulumEnv
 from metaroll.tasks.plan_table import SENSOR_NOISE
 from metaroll.tasks.posterior_sampler import PosteriorTaskSampler
 

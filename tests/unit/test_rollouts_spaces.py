@@ -36,13 +36,13 @@ def sampler_of(env: gymnasium.Env) -> Sampler:
 
 @pytest.mark.parametrize("name", ENVS)
 def test_slots_of_any_space_conform(name: str) -> None:
-    metaroll.check_slots(lambda count: metaroll.make_slots(ENVS[name], count), num_steps=15)
+    metaroll.testing.check_slots(lambda count: metaroll.make_slots(ENVS[name], count), num_steps=15)
 
 
 @pytest.mark.parametrize("name", ENVS)
 def test_any_space_is_recorded_as_it_is_with_the_same_bits_everywhere(name: str, pool: SamplerPool) -> None:
     env = ENVS[name]()
-    rollouts = metaroll.assert_worker_invariant(ENVS[name], sampler_of(env), plans(5), num_workers=[pool])
+    rollouts = metaroll.testing.assert_worker_invariant(ENVS[name], sampler_of(env), plans(5), num_workers=[pool])
     for rollout in rollouts:
         for row in range(len(rollout) + 1):
             assert env.observation_space.contains(take_rows(rollout.observations, row))
@@ -70,9 +70,9 @@ def test_observations_are_those_of_the_environment() -> None:
 
 def test_own_policies_see_flat_rows_of_structured_spaces() -> None:
     env = nested()
-    policy = metaroll.GaussianMLPPolicy(EnvSpec.from_env(env), generator=torch.Generator().manual_seed(0))
+    policy = metaroll.policies.GaussianMLPPolicy(EnvSpec.from_env(env), generator=torch.Generator().manual_seed(0))
     assert policy.obs_dim == 48 + (3 + 2) + 5 + 2  # the text counts nothing
-    rollouts = metaroll.assert_worker_invariant(nested, policy, plans(3), num_workers=[])
+    rollouts = metaroll.testing.assert_worker_invariant(nested, policy, plans(3), num_workers=[])
     rows = flatten_batch(NESTED, rollouts[0].observations)
     assert rows.shape == (len(rollouts[0]) + 1, 60)
     with torch.no_grad():
@@ -82,8 +82,8 @@ def test_own_policies_see_flat_rows_of_structured_spaces() -> None:
 
 def test_categorical_policy_acts_in_multi_discrete_spaces() -> None:
     env = ENVS["gears"]()
-    policy = metaroll.CategoricalMLPPolicy(EnvSpec.from_env(env), generator=torch.Generator().manual_seed(0))
-    rollouts = metaroll.assert_worker_invariant(ENVS["gears"], policy, plans(8), num_workers=[])
+    policy = metaroll.policies.CategoricalMLPPolicy(EnvSpec.from_env(env), generator=torch.Generator().manual_seed(0))
+    rollouts = metaroll.testing.assert_worker_invariant(ENVS["gears"], policy, plans(8), num_workers=[])
     actions = np.concatenate([rollout.actions for rollout in rollouts])
     assert actions.shape[1:] == (2,)
     assert actions.max(axis=0).tolist() == [1, 2]
@@ -93,8 +93,8 @@ def test_scripted_policy_may_see_the_structure() -> None:
     def follow(obs: Any, contexts: Any) -> np.ndarray:
         return np.tanh(obs["pair"][1])
 
-    policy = metaroll.ScriptedPolicy(follow, EnvSpec.from_env(nested()), structured=True)
-    rollouts = metaroll.assert_worker_invariant(nested, policy, plans(3), num_workers=[])
+    policy = metaroll.policies.ScriptedPolicy(follow, EnvSpec.from_env(nested()), structured=True)
+    rollouts = metaroll.testing.assert_worker_invariant(nested, policy, plans(3), num_workers=[])
     expected = np.tanh(rollouts[0].observations["pair"][1][:-1])
     np.testing.assert_array_equal(rollouts[0].actions, expected)
 
@@ -114,7 +114,7 @@ def test_composite_actions_are_recorded_in_their_parts() -> None:
 
 def test_registered_ids_and_wrappers() -> None:
     spec = EnvSpec.from_env(gymnasium.make("Blackjack-v1"))
-    policy = metaroll.CategoricalMLPPolicy(spec, generator=torch.Generator().manual_seed(0))
+    policy = metaroll.policies.CategoricalMLPPolicy(spec, generator=torch.Generator().manual_seed(0))
     blackjack = metaroll.rollout("Blackjack-v1", policy, seed=0)
     assert [part.shape for part in blackjack.observations] == [(len(blackjack) + 1,)] * 3
 
@@ -122,7 +122,9 @@ def test_registered_ids_and_wrappers() -> None:
         env = gymnasium.wrappers.GrayscaleObservation(image())
         return gymnasium.wrappers.TimeLimit(gymnasium.wrappers.FrameStackObservation(env, 2), 7)
 
-    rollouts = metaroll.assert_worker_invariant(wrapped, sampler_of(wrapped()), plans(3, steps=100), num_workers=[])
+    rollouts = metaroll.testing.assert_worker_invariant(
+        wrapped, sampler_of(wrapped()), plans(3, steps=100), num_workers=[]
+    )
     assert rollouts[0].observations.shape[1:] == (2, 8, 8)
     assert all(len(rollout) <= 7 for rollout in rollouts)
     assert all(rollout.truncated[-1] == (not rollout.terminated[-1]) for rollout in rollouts)
@@ -198,7 +200,7 @@ def test_choices_count_from_zero_and_are_applied_as_the_environment_counts() -> 
 
 
 def test_an_action_outside_the_space_is_not_the_environments_fault() -> None:
-    policy = metaroll.ScriptedPolicy(lambda obs, contexts: np.full(len(obs), 2))
+    policy = metaroll.policies.ScriptedPolicy(lambda obs, contexts: np.full(len(obs), 2))
     with pytest.raises(RolloutError, match="the action given to the environment failed at step 0"):
         metaroll.rollout("CartPole-v1", policy, seed=0)
 

@@ -11,7 +11,8 @@ import pytest
 import task_envs
 from task_envs import Line, Sized, ToldByReset
 
-from metaroll import TaskEnvReport, TaskFamily, check_task_env
+from metaroll import TaskFamily
+from metaroll.lab import TaskEnvReport, check_task_env
 from metaroll.training.store.files import to_plain
 
 PLACES = {"place": (-1, 1)}

@@ -12,14 +12,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from metaroll import (
-    DomainRandWrapperLive,
-    LocalRunner,
-    SplitTaskSampler,
-    TaskFamily,
-    TaskSampler,
-    check_split,
-)
+from metaroll import LocalRunner, SplitTaskSampler, TaskFamily, TaskSampler, check_split
 from metaroll.data.posteriors.folder import Draws, write_folder
 from metaroll.envs.lookup.posteriors import posterior_family, posterior_name
 from metaroll.errors import PosteriorError, ShapeError, SnapshotError
@@ -28,6 +21,7 @@ from metaroll.policies.gaussian import GaussianMLPPolicy
 from metaroll.seeding import torch_generator
 from metaroll.tasks.posterior_sampler import PosteriorTaskSampler
 from metaroll.types import EnvSpec
+from metaroll.wrappers import DomainRandWrapperLive
 
 NAMES = ("m", "l")
 

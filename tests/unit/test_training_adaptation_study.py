@@ -13,13 +13,14 @@ from training_fakes import HORIZON, GoalEnv, GoalLearner, GuessPolicy, goal_upda
 
 from metaroll.envs.point.point_robot import PointRobotEnv
 from metaroll.functional.robust_statistics import wilson_interval_of_tasks
-from metaroll.lab.display.results import show_study, success_values
+from metaroll.lab.display.results import show_study
 from metaroll.tasks.task_sampler import FixedTaskSampler
 from metaroll.tasks.updates import SetTaskUpdate
 from metaroll.training.evaluation.adaptation_study import default_shots, oracle_of, study_adaptation
 from metaroll.training.evaluation.evaluation_result import PolicyEvaluation
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
 from metaroll.training.evaluation.numbers import short_number, with_interval
+from metaroll.training.session.summaries import success_values
 
 GOALS = [1.5, 2.5, 4.0]
 

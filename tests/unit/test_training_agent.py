@@ -377,14 +377,14 @@ class FixedActor(Actor):
 
 def test_actions_have_the_form_of_the_environment() -> None:
     choices = metaroll.EnvSpec(Box(-1, 1, (2,)), Discrete(3, start=5))
-    actor = FixedActor(metaroll.CategoricalMLPPolicy(choices, (4,)), choices)
+    actor = FixedActor(metaroll.policies.CategoricalMLPPolicy(choices, (4,)), choices)
     assert actor.act(np.zeros(2)) in (5, 6, 7)
     assert set(actor.act(np.zeros((4, 2))).tolist()) <= {5, 6, 7}
     narrow = metaroll.EnvSpec(Box(-1, 1, (2,)), Box(-0.001, 0.001, (1,), np.float32))
-    wild = FixedActor(metaroll.GaussianMLPPolicy(narrow, (4,)), narrow)
+    wild = FixedActor(metaroll.policies.GaussianMLPPolicy(narrow, (4,)), narrow)
     assert narrow.action_space.contains(wild.act(np.zeros(2), deterministic=False))
     parts = metaroll.EnvSpec(Dict({"a": Box(-1, 1, (2,)), "b": Discrete(2)}), Box(-1, 1, (1,), np.float32))
-    dicts = FixedActor(metaroll.GaussianMLPPolicy(parts, (4,)), parts)
+    dicts = FixedActor(metaroll.policies.GaussianMLPPolicy(parts, (4,)), parts)
     assert dicts.act({"a": np.zeros(2, np.float32), "b": 1}).shape == (1,)
 
 
@@ -475,7 +475,7 @@ def test_agents_are_compared_over_their_seeds(capsys: pytest.CaptureFixture[str]
         metaroll.agent("ppo", "Pendulum-v1", seed=seed, learning_rate=0.01, **options).learn(progress=False)
         for seed in (0, 1)
     ]
-    found = metaroll.compare(*slow, *fast)
+    found = metaroll.lab.compare(*slow, *fast)
     assert [group["seeds"] for group in found.groups] == [[0, 1], [0, 1]]
     means = [group["mean"] for group in found.groups]
     assert found.comparisons[0]["difference"] == pytest.approx(means[0] - means[1])
@@ -484,13 +484,13 @@ def test_agents_are_compared_over_their_seeds(capsys: pytest.CaptureFixture[str]
     assert main(["compare", *folders, "--json", "--quiet"]) == 0
     assert json.loads(capsys.readouterr().out)["comparisons"][0]["difference"] == found.comparisons[0]["difference"]
     with pytest.raises(ValueError, match="learned nothing that could be compared"):
-        metaroll.compare(metaroll.agent("ppo", "Pendulum-v1", **PPO))
+        metaroll.lab.compare(metaroll.agent("ppo", "Pendulum-v1", **PPO))
     with pytest.raises(ValueError, match=r"given twice.*give each run once"):
-        metaroll.compare(slow[0], slow[0])
+        metaroll.lab.compare(slow[0], slow[0])
     with pytest.raises(ValueError, match="given twice"):
-        metaroll.compare(slow[0], Path("runs") / ".." / slow[0].run_dir)  # type: ignore[operator]
+        metaroll.lab.compare(slow[0], Path("runs") / ".." / slow[0].run_dir)  # type: ignore[operator]
     with pytest.raises(TypeError, match="folders or agents"):
-        metaroll.compare(3)  # type: ignore[arg-type]
+        metaroll.lab.compare(3)  # type: ignore[arg-type]
 
 
 def test_learning_again_stretches_a_schedule_that_followed_the_epochs() -> None:
@@ -643,7 +643,7 @@ def test_names_of_other_libraries_get_ours_all_at_once() -> None:
         ),
         (lambda: metaroll.PPO("MlpPolicy", "Pendulum-v1"), TypeError, r"metaroll\.agent\(algo, env\)"),  # type: ignore
         (lambda: metaroll.Agent("ppo", "Pendulum-v1"), TypeError, r"metaroll\.agent\(algo, env\)"),  # type: ignore
-        (lambda: metaroll.compare(["a", "b"]), TypeError, r"compare\(\*agents\)"),  # type: ignore
+        (lambda: metaroll.lab.compare(["a", "b"]), TypeError, r"compare\(\*agents\)"),  # type: ignore
         (lambda: metaroll.agent("ppo", "Pendulum-v1", hidden_sizes="64,32"), TypeError, r"as in \[64, 32\]"),
         (lambda: metaroll.agent("ppo", "Pendulum-v1", activation_fn="relu"), UnknownNameError, "hidden_nonlinearity="),
         (

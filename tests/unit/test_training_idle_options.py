@@ -171,7 +171,7 @@ def test_an_evaluation_of_very_many_episodes_says_how_many_there_are_before_anyt
     agent = metaroll.agent("pearl", "point-robot", size="small")
     with pytest.raises(ValueError, match="stopped here"):
         _stopped(agent)
-    assert "600,000,000 episodes and more follow: Ctrl-C ends" in " ".join(capsys.readouterr().out.split())
+    assert "600,000,000 episodes or more follow: Ctrl-C ends" in " ".join(capsys.readouterr().out.split())
 
 
 def _stopped(agent: Any) -> None:
@@ -211,7 +211,7 @@ def said_of(env: gymnasium.Env, policy: Any, times: int = 2) -> list[str]:
 
 
 def squashed(env: gymnasium.Env) -> Any:
-    return metaroll.TanhGaussianMLPPolicy(metaroll.EnvSpec.from_env(env), hidden_sizes=(4,))
+    return metaroll.policies.TanhGaussianMLPPolicy(metaroll.EnvSpec.from_env(env), hidden_sizes=(4,))
 
 
 def test_observations_outside_of_their_space_are_said_once() -> None:
@@ -244,7 +244,7 @@ def test_actions_without_bounds_are_said_of_policies_that_keep_to_them() -> None
     env = Spaces(bound=np.inf)
     (text,) = said_of(env, squashed(env))
     assert text.startswith("action 1 of") and "lacks a bound, and what acts keeps it in [-1, 1]" in text
-    assert said_of(env, metaroll.GaussianMLPPolicy(metaroll.EnvSpec.from_env(env), hidden_sizes=(4,))) == []
+    assert said_of(env, metaroll.policies.GaussianMLPPolicy(metaroll.EnvSpec.from_env(env), hidden_sizes=(4,))) == []
     env = Spaces(fixed=True)
     (text,) = said_of(env, squashed(env))
     assert "action 0 of" in text and "can only be 1" in text

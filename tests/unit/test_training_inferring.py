@@ -52,7 +52,7 @@ TRUE = {"pole_mass": 0.8, "pole_length": 1.2}
 def recordings(count: int = 3, steps: int = 60) -> list:
     """Rollouts of a pendulum with other parameters, under random torques."""
     robot = PendulumEnv(domain_param=TRUE, max_steps=steps)
-    policy = metaroll.DummyPolicy(metaroll.EnvSpec.from_env(robot))
+    policy = metaroll.policies.DummyPolicy(metaroll.EnvSpec.from_env(robot))
     return [metaroll.rollout(robot, policy, seed=0, sub_seed=i) for i in range(count)]
 
 
@@ -459,9 +459,9 @@ def test_predictions_play_the_actions_that_simulations_play(wrapped: str, tmp_pa
     def made(**params: float) -> gymnasium.Env:
         env = PendulumEnv(domain_param=params, max_steps=40)
         if wrapped == "a scale":
-            return metaroll.ActNormWrapper(env)
+            return metaroll.wrappers.ActNormWrapper(env)
         if wrapped == "a delay":
-            return metaroll.ActDelayWrapper(env, delay=3)
+            return metaroll.wrappers.ActDelayWrapper(env, delay=3)
         return gymnasium.wrappers.RescaleAction(env, np.full(1, -0.5), np.full(1, 0.5))
 
     robot, generator = made(pole_mass=0.8), np.random.default_rng(0)
@@ -539,8 +539,8 @@ def test_a_few_actions_beyond_the_bounds_are_told_and_clocks_need_not_be_exact()
     with pytest.warns(UserWarning, match=told):
         segment_sampler("pend", [few, late], as_prior(PRIOR), options)
 
-    def delayed() -> metaroll.ActDelayWrapper:
-        return metaroll.ActDelayWrapper(PendulumEnv(), delay=1)
+    def delayed() -> metaroll.wrappers.ActDelayWrapper:
+        return metaroll.wrappers.ActDelayWrapper(PendulumEnv(), delay=1)
 
     # Who recorded this has clipped the actions, too.
     clipped = as_logged(seen, actions=100.0 * seen.actions, actions_applied=seen.actions_applied)

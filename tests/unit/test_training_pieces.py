@@ -10,12 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metaroll import PendulumEnv, load_log, load_rollouts, rollout, save_rollouts
+from metaroll import load_rollouts, rollout, save_rollouts
 from metaroll.configs.inference import InferenceOptions
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import ShapeError
+from metaroll.lab import load_log
 from metaroll.lab.inferring.inferring import infer
 from metaroll.lab.inferring.pieces import even_pieces, made_up_steps
+from metaroll.sims import PendulumEnv
 
 DT = 0.1
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import metaroll
-from metaroll import DomainParamUpdate, DummyPolicy, RolloutEngine, RolloutPlan
+from metaroll import DomainParamUpdate, RolloutEngine, RolloutPlan
 from metaroll.configs.inference import InferenceOptions
 from metaroll.data.recordings import save_rollouts
 from metaroll.data.step_sequence import StepSequence
@@ -28,6 +28,7 @@ from metaroll.lab.inferring.inferring import infer, segment_sampler
 from metaroll.lab.inferring.log_checks import doubts_about
 from metaroll.lab.inferring.probing import probe
 from metaroll.lab.report.inference_page import write_inference_page
+from metaroll.policies import DummyPolicy
 
 pytestmark = pytest.mark.usefixtures("lent_pools")
 

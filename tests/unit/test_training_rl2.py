@@ -110,7 +110,7 @@ def test_an_agent_explores_adapts_and_acts_in_an_environment_of_ones_own(tmp_pat
     agent = metaroll.load("kept", FAMILY)
     mine = HiddenGoal()
     mine.set_task(2.0)
-    for env in (mine, metaroll.TrialWrapper(HiddenGoal(), 1), agent.test_tasks[0]):
+    for env in (mine, metaroll.wrappers.TrialWrapper(HiddenGoal(), 1), agent.test_tasks[0]):
         rollouts = agent.explore(env, 2, seed=1)
         assert len(rollouts) == 2 and rollouts[0].observations.shape[1] == 1 + 3 + 2
         adapted = agent.adapt(rollouts)
@@ -119,7 +119,7 @@ def test_an_agent_explores_adapts_and_acts_in_an_environment_of_ones_own(tmp_pat
         one = agent.adapt(rollouts[:1])
         again = metaroll.rollout(_opened(env), one, eval=True, seed=1, sub_seed=1, max_steps=10, no_close=True)
         np.testing.assert_array_equal(again.actions, rollouts[1].actions)
-    trial = metaroll.TrialWrapper(mine, 1)
+    trial = metaroll.wrappers.TrialWrapper(mine, 1)
     obs, _ = trial.reset(seed=0)
     total, over = 0.0, False
     while not over:
@@ -127,9 +127,9 @@ def test_an_agent_explores_adapts_and_acts_in_an_environment_of_ones_own(tmp_pat
         total, over = total + float(reward), terminated or truncated
     assert total in (0.0, 1.0)
     raw = metaroll.rollout(mine, lambda obs: 1, seed=0, max_steps=10, no_close=True)
-    with pytest.raises(ShapeError, match=r"another environment.*metaroll\.TrialWrapper"):
+    with pytest.raises(ShapeError, match=r"another environment.*metaroll\.wrappers\.TrialWrapper"):
         agent.adapt([raw])
-    with pytest.raises(ShapeError, match=r"shape \(6,\).*metaroll\.TrialWrapper"):
+    with pytest.raises(ShapeError, match=r"shape \(6,\).*metaroll\.wrappers\.TrialWrapper"):
         adapted.act(mine.reset(seed=0)[0])
     with pytest.raises(ShapeError, match="observation_space of env must be like"):
         agent.explore(gymnasium.make("CartPole-v1"), 1)
@@ -137,7 +137,7 @@ def test_an_agent_explores_adapts_and_acts_in_an_environment_of_ones_own(tmp_pat
 
 def _opened(env: Any) -> Any:
     env = env() if callable(env) and not isinstance(env, gymnasium.Env) else env
-    return env if isinstance(env, metaroll.TrialWrapper) else metaroll.TrialWrapper(env, 1, 10)
+    return env if isinstance(env, metaroll.wrappers.TrialWrapper) else metaroll.wrappers.TrialWrapper(env, 1, 10)
 
 
 @pytest.mark.parametrize(

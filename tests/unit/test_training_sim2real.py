@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from metaroll import EstimatorConfig
+from metaroll.configs import EstimatorConfig
 from metaroll.configs.inference import InferenceOptions, LoopOptions
 from metaroll.data.doors.yaml_files import read_yaml
 from metaroll.data.folders.contents import foreign_in

@@ -16,8 +16,8 @@ from metaroll.errors import RunWarning, SnapshotError, UntrustedRunError
 from metaroll.inference.posterior import Posterior
 from metaroll.inference.priors import as_prior
 from metaroll.lab.cli.main import main
-from metaroll.lab.display.consoles import make_console
 from metaroll.own_code import add_code_folder, look_in, module_files
+from metaroll.training.run.views import console_view
 from metaroll.training.session import experiments
 from metaroll.training.session.sessions import continue_run
 from metaroll.training.store.ownership import is_own
@@ -148,7 +148,7 @@ def test_an_environment_that_is_given_needs_no_trust(foreign, tmp_path):
 
 
 def test_an_environment_in_hand_is_not_one_that_the_user_has_given(foreign, tmp_path):
-    config, env, quiet = read_config(foreign), EnvSource.of(f"{MODULE}:make"), make_console(quiet=True)
+    config, env, quiet = read_config(foreign), EnvSource.of(f"{MODULE}:make"), console_view(quiet=True)
     with pytest.raises(UntrustedRunError):
         continue_run(config, foreign, quiet, env=env)
     assert executed(tmp_path) == []

@@ -5,7 +5,7 @@ A name that is not built yet raises an AttributeError that says so; ``docs/cover
 
 from __future__ import annotations
 
-from metaroll.compat.exports import lazy_exports
+from metaroll.exports import lazy_exports
 
 __getattr__, __dir__, __all__ = lazy_exports(  # pyright: ignore[reportUnsupportedDunderAll]
     __name__,

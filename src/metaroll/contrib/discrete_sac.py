@@ -8,7 +8,7 @@ from typing import Any, ClassVar, final
 import torch
 from torch import Tensor
 
-from metaroll import CategoricalMLPPolicy, Critics, EnvSpec
+from metaroll import EnvSpec
 from metaroll.configs import OffPolicyConfig, SACConfig
 from metaroll.plugins import (
     API,
@@ -42,6 +42,7 @@ from metaroll.plugins import (
     soft_values,
     torch_generator,
 )
+from metaroll.policies import CategoricalMLPPolicy, Critics
 
 __all__ = ["ROW", "TARGET_ENTROPY_SHARE", "DiscreteSAC", "fit_choice_critics", "improve_choices"]
 

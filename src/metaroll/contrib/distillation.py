@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from metaroll import EnvSpec, EnvUpdate, LastActionPolicy, NormalizedPolicy, StepSequence
+from metaroll import EnvSpec, EnvUpdate, StepSequence
 from metaroll.plugins import (
     API,
     KNOWN_EPOCHS,
@@ -65,6 +65,7 @@ from metaroll.plugins import (
     training_tasks,
     widened_spec,
 )
+from metaroll.policies import LastActionPolicy, NormalizedPolicy
 
 __all__ = ["ROW", "Distillation", "DistillationConfig", "LabeledRollouts"]
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 
-from metaroll import PPO, EnvUpdate, StepSequence, conditional_value_at_risk
+from metaroll import PPO, EnvUpdate, StepSequence
 from metaroll.configs import PPOConfig
 from metaroll.plugins import (
     API,
@@ -40,6 +40,7 @@ from metaroll.plugins import (
     parts_of,
     worst_indices,
 )
+from metaroll.statistics import conditional_value_at_risk
 
 __all__ = ["ROW", "EPOpt", "EPOptConfig"]
 

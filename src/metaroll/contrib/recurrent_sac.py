@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from metaroll import Critics, EnvSpec, LastActionPolicy, ReplayBuffer, SegmentBatch, TanhGaussianGRUPolicy
+from metaroll import EnvSpec, ReplayBuffer, SegmentBatch
 from metaroll.configs import OffPolicyConfig
 from metaroll.plugins import (
     API,
@@ -59,6 +59,7 @@ from metaroll.plugins import (
     torch_generator,
     widened_spec,
 )
+from metaroll.policies import Critics, LastActionPolicy, TanhGaussianGRUPolicy
 
 __all__ = [
     "ROW",

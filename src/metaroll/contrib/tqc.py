@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, final
 import torch
 from torch import Tensor
 
-from metaroll import Critics, EnvSpec, TanhGaussianMLPPolicy
+from metaroll import EnvSpec
 from metaroll.configs import OffPolicyConfig, SACConfig
 from metaroll.plugins import (
     API,
@@ -41,6 +41,7 @@ from metaroll.plugins import (
     soft_values,
     torch_generator,
 )
+from metaroll.policies import Critics, TanhGaussianMLPPolicy
 
 __all__ = ["ROW", "TQC", "TQCConfig", "fit_truncated_critics", "improve_policy_by_means"]
 

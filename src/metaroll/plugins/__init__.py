@@ -6,7 +6,7 @@ time; what is written with these names goes on working as long as ``API`` is the
 Names are loaded when they are first used, so that a search in NumPy waits for no torch.
 """
 
-from importlib import import_module as _import_module
+from metaroll.exports import lazy_exports
 
 _MODULES = {
     "checks": ["check_number", "check_seed", "check_whole"],
@@ -140,17 +140,5 @@ _MODULES = {
     "training.algorithms.trained": ["TrainedRun"],
     "types": ["Policy", "PolicyInfo", "PolicyState", "Runner"],
 }
-_HOME = {name: module for module, names in _MODULES.items() for name in names}
 
-__all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
-
-
-def __getattr__(name: str) -> object:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(_import_module(f"metaroll.{_HOME[name]}"), name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME})
+__getattr__, __dir__, __all__ = lazy_exports(__name__, _MODULES)  # pyright: ignore[reportUnsupportedDunderAll]

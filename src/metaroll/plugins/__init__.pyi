@@ -1,4 +1,4 @@
-"""The public names that plug-ins are written with, and where they are defined; written by tools/stubs.py."""
+"""The public names of metaroll.plugins, and where they are defined; written by tools/stubs.py."""
 
 from metaroll.checks import check_number, check_seed, check_whole
 from metaroll.config import (

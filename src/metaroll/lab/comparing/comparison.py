@@ -1,4 +1,4 @@
-"""Groups of runs compared over their seeds: ``metaroll.compare`` in Python, ``metaroll compare`` in a shell."""
+"""Groups of runs compared over their seeds: ``metaroll.lab.compare`` in Python, ``metaroll compare`` in a shell."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Any, final
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
@@ -20,8 +20,9 @@ from rich.text import Text
 
 from metaroll.lab.display.consoles import make_console
 from metaroll.lab.display.timing import PhaseState, RunAmounts, RunTiming, duration
+from metaroll.training.run.views import TrainingView
 
-__all__ = ["EvaluationDisplay", "TrainingDisplay", "can_redraw", "tell_of_many"]
+__all__ = ["EvaluationDisplay", "TrainingDisplay", "can_redraw"]
 
 _ROWS_SHOWN = 12
 _COLUMNS: tuple[str, ...] = ("epoch", "env steps", "steps/s", "updates/s", "before", "after adaptation")
@@ -34,8 +35,6 @@ _LINE_SECONDS = 10.0
 """Between two lines about progress where nothing can be redrawn."""
 _SOON_SECONDS = 2.0
 """Evaluations that take less say nothing of how far they are."""
-_MANY_EPISODES = 100_000
-"""An evaluation of so many says how many there are before it begins."""
 _WORTH_TELLING = 60.0
 """Runs that take fewer seconds are not announced."""
 
@@ -47,7 +46,8 @@ def can_redraw(console: Console) -> bool:
     return console.is_terminal or (console.is_jupyter and importlib.util.find_spec("ipywidgets") is not None)
 
 
-class TrainingDisplay:
+@final
+class TrainingDisplay(TrainingView):
     """Callback of a runner that shows how far it is, and a row per epoch; a context manager: it owns the terminal.
 
     ``with TrainingDisplay() as display: LocalRunner(callbacks=[display], ...)`` shows what the command line shows.
@@ -73,9 +73,7 @@ class TrainingDisplay:
         adapts: bool = True,
         amounts: RunAmounts | None = None,
     ) -> None:
-        self.last_result: Any = None
         self._adapts = adapts
-        self._evaluated_epoch: int | None = None
         self._newest: Any = None
         self._console = make_console() if console is None else console
         self._title = title
@@ -114,21 +112,17 @@ class TrainingDisplay:
         return self._clock() - self._started + self._earlier_seconds
 
     def start_from(self, epoch: int, env_steps: int, seconds: float = 0.0) -> None:
-        """Tell where a resumed run stands, so that rates, epochs and seconds count from there."""
+        """Rates, epochs and seconds of a resumed run count from here."""
         self._timing.start(epoch)
         self._env_steps, self._earlier_seconds = env_steps, seconds
 
     def expect(self, update_seconds: Callable[[], float | None]) -> None:
-        """Tell who can time a gradient step (``RLAlgorithm.update_seconds``); asked once the first line is shown."""
+        """``update_seconds`` is called once the first line is shown."""
         self._time_update = update_seconds
 
     def expect_epochs(self, num_epochs: int) -> None:
-        """Tell that the run has another number of epochs than was thought."""
+        """The run has another number of epochs from now on."""
         self._num_epochs = self._timing.num_epochs = num_epochs
-
-    def result_of(self, epoch: int) -> Any:
-        """The evaluation after ``epoch`` finished epochs, if there was one in this session."""
-        return self.last_result if self._evaluated_epoch == epoch else None
 
     def on_progress(self, runner: Any, phase: str, done: int, total: int) -> None:
         """Show how far the phase is; where nothing can be redrawn, by a line now and then, the first at once."""
@@ -146,7 +140,7 @@ class TrainingDisplay:
 
     def on_evaluation(self, runner: Any, result: Any) -> None:
         """Keep the newest evaluation for the row of this epoch."""
-        self.last_result = self._newest = result
+        self._newest = result
 
     def on_epoch_end(self, runner: Any, epoch: int, metrics: Mapping[str, float]) -> None:
         """Add the row of ``epoch``."""
@@ -158,8 +152,6 @@ class TrainingDisplay:
         new_steps, self._env_steps = env_steps - (self._env_steps or 0), env_steps
         done, result = epoch + 1, self._newest
         self._newest = None  # an epoch without an evaluation shows none
-        if result is not None:
-            self._evaluated_epoch = done
         updates = metrics.get("gradient_steps", self._updates_per_epoch)
         before = None if self._adapts else metrics.get("return")
         if self._adapts and result is not None:  # in the episodes of the adapted policy, where that was measured
@@ -291,16 +283,6 @@ class EvaluationDisplay:
         left = phase.left(self._clock(), None)
         known = "" if left is None else f"  left: {duration(left)}"
         return Text(f"evaluation {phase.done:,}/{phase.total:,} episodes{known}", style="dim")
-
-
-def tell_of_many(console: Console, episodes: int) -> None:
-    """Say how many episodes an evaluation will have at least, where these are very many: before anything is drawn."""
-    if episodes >= _MANY_EPISODES:
-        console.print(
-            f"{episodes:,} episodes and more follow: Ctrl-C ends the evaluation, of which nothing is kept then",
-            style="yellow",
-            soft_wrap=True,
-        )
 
 
 def short(value: float) -> str:

@@ -14,7 +14,6 @@ from rich.table import Table
 from metaroll.lab.display.consoles import escape
 from metaroll.lab.display.timing import duration
 from metaroll.lab.figures.charts import REFERENCES
-from metaroll.training.algorithms.registry import get_algorithm
 from metaroll.training.evaluation.adaptation_study import AdaptationStudy
 from metaroll.training.evaluation.evaluation_result import EvaluationResult, PolicyEvaluation
 from metaroll.training.evaluation.numbers import short_number, with_interval
@@ -22,10 +21,8 @@ from metaroll.training.evaluation.numbers import short_number, with_interval
 __all__ = [
     "closing_panel",
     "draw_pictures",
-    "evaluation_values",
     "plain_table",
     "show_study",
-    "success_values",
 ]
 
 _BASELINES = {
@@ -34,35 +31,7 @@ _BASELINES = {
     "task oracle": ("task oracle", "has access to the task"),
 }
 _COLUMNS = {"no adaptation": "none", "random context": "other", "task oracle": "oracle"}
-_LEFT_OUT = ("return_before_interval", "interval_method", "env_steps", "task_names")
 _MOST_TASKS = 20
-
-
-# ------------------------------------------------------------------------------------------------------------- numbers
-def evaluation_values(
-    result: EvaluationResult | PolicyEvaluation, config: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
-    """The numbers of an evaluation that tables and summaries show; with ``config`` also those of its algorithm."""
-    values = {name: value for name, value in result.to_dict().items() if name not in _LEFT_OUT}
-    if isinstance(result, EvaluationResult):
-        del values["returns"]  # per task they are there
-    elif config is not None:
-        values |= get_algorithm(config["algo"]).summary_values(result.returns, config["algorithm"])
-    return values
-
-
-def success_values(result: EvaluationResult, first: int) -> dict[str, Any]:
-    """The success rate by the biased rule beside ours, where there are enough episodes to tell."""
-    if result.success_steps is None or result.returns.shape[2] - result.num_exploration < first:
-        return {}
-    rate = result.success_rate or 0.0
-    # Which of episodes of one length finish first is arbitrary, so any of them are a fair sample of all.
-    biased = rate if result.equal_lengths else result.first_finished_success_rate(first)
-    return {
-        "first_finished_success_rate": biased,
-        "first_finished_bias": biased - rate,
-        "first_finished_episodes": first,
-    }
 
 
 def _count(number: int, noun: str) -> str:

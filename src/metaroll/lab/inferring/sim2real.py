@@ -26,7 +26,6 @@ from metaroll.functional.bootstrap import bootstrap_ci
 from metaroll.inference.estimators import require_sbi
 from metaroll.inference.posterior import Posterior
 from metaroll.inference.priors import Prior, as_prior
-from metaroll.lab.display.consoles import make_console
 from metaroll.lab.inferring.inferring import infer
 from metaroll.lab.results.inference_result import ONE_MORE_ROUND, PAGE, Inference
 from metaroll.lab.runs.run_reports import read_run
@@ -34,6 +33,7 @@ from metaroll.processes.child import Child, run_children
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.single.rollout import rollout
 from metaroll.seeding import derive_seed
+from metaroll.training.run.views import console_view
 from metaroll.training.session import agent as agents
 from metaroll.training.session.sessions import continue_run
 from metaroll.training.session.sim2real import DT, ENV, swing_up
@@ -239,7 +239,7 @@ def _train(training: Training, run: Path, seed: int) -> None:
     with warnings.catch_warnings():  # close_the_loop has said it
         warnings.filterwarnings("ignore", ".*Do not train on this posterior")
         if (run / CONFIG_FILE).is_file():
-            continue_run(read_config(run), run, make_console(quiet=True))
+            continue_run(read_config(run), run, console_view(quiet=True))
         else:
             agent = agents.agent("ppo", ENV, run_dir=run, tasks=training.tasks, **values)
             agent.learn(progress=False)

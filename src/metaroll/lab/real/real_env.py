@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from metaroll.lab.real.limits import DeviceLimits
 from metaroll.lab.real.packets import Packet, PacketReader
 from metaroll.lab.real.stopping import Watchdog, stop_at_exit, stop_for_sure
 from metaroll.lab.real.timing import Clock, MonotonicClock, RateControl, Timing
-from metaroll.types import EnvSpec
+from metaroll.types import Device, EnvSpec
 
 __all__ = ["RealEnv"]
 
@@ -30,7 +30,7 @@ _TIME_TO_SYNC = 0.02
 """Seconds; a disk takes some milliseconds."""
 
 
-class RealEnv(gymnasium.Env, ABC):
+class RealEnv(gymnasium.Env, Device):
     """A device: actions go out at fixed times, what it observes comes back; its domain parameters are not known.
 
     A subclass says how (``send``, ``receive``). Step k sends its action at once, waits until ``(k + 1) * dt`` after the
@@ -44,8 +44,8 @@ class RealEnv(gymnasium.Env, ABC):
     against a power cut or ``kill -9``: the device needs a watchdog of its own.
 
     With ``log_dir``, each episode is written to ``episode_0000.jsonl``, ..., every step before the next one begins.
-    ``metaroll.load_log`` reads it, also after a crash. Infos of steps: ``act_applied``, ``time`` in s, ``repeated``,
-    ``late``, ``overrun`` in s, ``stopped``.
+    ``metaroll.lab.load_log`` reads it, also after a crash. Infos of steps: ``act_applied``, ``time`` in s,
+    ``repeated``, ``late``, ``overrun`` in s, ``stopped``.
 
     Args:
         env_spec: Box spaces ``(O,)`` and ``(A,)``, labels, and the number of steps after which episodes are truncated.

@@ -19,7 +19,6 @@ from metaroll.envs.base.slot_proxies import WatchedSlots
 from metaroll.envs.lookup.source import EnvSource, is_env_instance, make_slots
 from metaroll.envs.wrappers.base import typed_env
 from metaroll.errors import RolloutError
-from metaroll.lab.real.real_env import RealEnv
 from metaroll.policies.actor import Actor
 from metaroll.policies.adapters import as_policy
 from metaroll.rollouts.engine.extras import module_mode
@@ -30,6 +29,7 @@ from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.plan_table import resolve_plans
 from metaroll.types import (
     Context,
+    Device,
     EnvSpec,
     Policy,
     PolicyInfo,
@@ -144,10 +144,10 @@ def rollout(
     except BaseException as error:
         if isinstance(error, RolloutError) and error.plan is not None and update is not None:
             error.plan = error.plan.with_(env_update=update)  # for replay(), which starts from another environment
-        device = typed_env(instance, RealEnv)
+        device = typed_env(instance, Device)
         if closes or device is not None:  # what closing says must not hide the error
             with contextlib.suppress(Exception):
-                (instance.close if closes else device.halt)()  # a device must not go on with its last action
+                (instance.close if closes else device.halt)()  # a device must not repeat its last action
         raise
     if closes:
         instance.close()

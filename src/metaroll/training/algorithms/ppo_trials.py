@@ -123,7 +123,7 @@ def trial_row(
         "seen_env": _seen_env,
         "seen_hint": (
             f"{name} sees the last action, reward and ending beside the observation: step and roll out "
-            "metaroll.TrialWrapper(env, 1, max_episode_steps), which adds them"
+            "metaroll.wrappers.TrialWrapper(env, 1, max_episode_steps), which adds them"
         ),
         "follows_epochs": FOLLOWS,
         "largest_batch": functools.partial(ppo_batch, _work),

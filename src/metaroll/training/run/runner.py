@@ -16,7 +16,6 @@ from metaroll.config import config_of, understands
 from metaroll.configs.evaluation import EvaluationConfig, MetaEvaluationConfig
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import NotSetupError, named_as, option_name
-from metaroll.lab.figures.plots import plot_learning_curve, require_matplotlib
 from metaroll.learners.base import RLAlgorithm
 from metaroll.learners.foreign import as_algorithm
 from metaroll.option_names import frames_of_ours
@@ -38,6 +37,7 @@ from metaroll.training.run.run_state import (
     trees_of,
 )
 from metaroll.training.run.services import RunnerServices
+from metaroll.training.run.views import console_view
 from metaroll.training.store.files import to_plain
 from metaroll.training.store.loggers import MetricLogger
 from metaroll.training.store.run_store import RunStore
@@ -392,10 +392,8 @@ class LocalRunner(RunnerServices):
             check_can_save(algo)
         elif self._callbacks.keeps_best:
             raise ValueError("KeepBest needs snapshots: give a run_dir, and a snapshot_mode other than 'none'")
-        if args.plot:
-            if self._store.run_dir is None:
-                raise ValueError("plot=True needs a run folder to draw into: LocalRunner(run_dir=...)")
-            require_matplotlib()
+        if args.plot and self._store.run_dir is None:
+            raise ValueError("plot=True needs a run folder to draw into: LocalRunner(run_dir=...)")
 
     def _fix_test_tasks(self, algo: RLAlgorithm) -> None:
         """Draw the test tasks now, so that overlaps are found before training and every snapshot knows the tasks."""
@@ -418,7 +416,7 @@ class LocalRunner(RunnerServices):
         result = algo.train(self)
         self._store.metrics.flush()
         if self._args is not None and self._args.plot and self.run_dir is not None:
-            plot_learning_curve(self.run_dir)
+            console_view(quiet=True).learning_curve(self.run_dir)
         self._notify("on_train_end")
         return result
 

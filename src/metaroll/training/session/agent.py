@@ -27,8 +27,6 @@ from metaroll.envs.lookup.posteriors import posterior_name
 from metaroll.envs.lookup.registry import name_given
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import SnapshotError, UnknownNameError, named_as
-from metaroll.lab.display.consoles import make_console
-from metaroll.lab.display.progress import tell_of_many
 from metaroll.learners.base import MetaRLAlgorithm
 from metaroll.option_names import GIVEN
 from metaroll.own_code import held, is_given, is_named
@@ -41,6 +39,7 @@ from metaroll.training.algorithms.other_names import swapped_names, unknown_argu
 from metaroll.training.algorithms.plugin_rows import hint_for
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES, get_algorithm, require_known
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator, fresh_policies
+from metaroll.training.run.views import View, console_view
 from metaroll.training.session import experiments, sessions
 from metaroll.training.session.adapting import AdaptedAgent, TaskProtocol
 from metaroll.training.session.run_config import default_run_dir
@@ -342,7 +341,7 @@ class Agent(Actor):
             if value is not None:
                 check_whole(name, value)
         _check_callbacks(callbacks)
-        console = make_console(quiet=not progress)
+        view = console_view(quiet=not progress)
         env = self._experiment.source
         settings: dict[str, Any] = {"callbacks": tuple(callbacks), "built": self._use, "env_steps": env_steps}
         settings["env"] = env
@@ -351,7 +350,7 @@ class Agent(Actor):
             folder = self._wanted or _free_folder(config, env)
             before = self._experiment
             try:
-                self._go(sessions.start, config, folder, console, settings)
+                self._go(sessions.start, config, folder, view, settings)
             except BaseException:
                 if latest(folder) is None:
                     self._use(before)  # nothing was begun
@@ -360,13 +359,13 @@ class Agent(Actor):
             folder = self.run_dir if self._owned else self._copy_of_run()
             config = _config_further(self.config, folder, env_steps, epochs)
             settings |= {"trust": self._trust, "env_given": self._env_given}
-            self._go(sessions.continue_run, config, folder, console, settings)
+            self._go(sessions.continue_run, config, folder, view, settings)
         return self
 
-    def _go(self, run: Any, config: dict[str, Any], folder: Path, console: Any, settings: Mapping[str, Any]) -> None:
+    def _go(self, run: Any, config: dict[str, Any], folder: Path, view: View, settings: Mapping[str, Any]) -> None:
         try:
             with named_as(self._names):
-                run(config, folder, console, **settings)
+                run(config, folder, view, **settings)
         except BaseException:
             if latest(folder) is not None:  # the epoch that was interrupted never was
                 self._adopt(folder)
@@ -374,7 +373,7 @@ class Agent(Actor):
                 restored = sessions.restored_run(self.config, folder, None, self._trust, env, self._env_given)
                 with restored as (_, experiment, _):
                     self._use(experiment)
-                console.print(_stopped_text(self.config, folder), soft_wrap=True, markup=False)
+                view.message(_stopped_text(self.config, folder))
             raise
         self._adopt(folder)
 
@@ -451,14 +450,14 @@ class Agent(Actor):
             ValueError: ``num_tasks`` is below 1, or there are no held-out tasks.
             RunExistsError: There is an ``evaluation.json`` of something else in ``out``.
         """
-        console = make_console(quiet=not progress)
+        view = console_view(quiet=not progress)
         env = self._experiment.source
-        tasks = _tasks_of(self.config, env, num_tasks, changes, console)
+        tasks = _tasks_of(self.config, env, num_tasks, changes, view)
         folder = None if out is None else check_path("out", out)
         if folder is not None:
             run_folder.check_results_folder(folder)
         with contextlib.closing(experiments.build_evaluator(self.config, env, tasks, **changes)) as evaluator:
-            measured = sessions.measure(evaluator, self.algo, console, shots=[0] if folder is None else None)
+            measured = sessions.measure(evaluator, self.algo, view, shots=[0] if folder is None else None)
             if folder is not None:
                 epoch = self._from_epoch or 0
                 if self.run_dir is not None and self._from_epoch is None:
@@ -548,12 +547,12 @@ def _config_further(
 
 
 def _tasks_of(
-    config: Mapping[str, Any], env: EnvSource, num_tasks: int | None, changes: Mapping[str, Any], console: Any
+    config: Mapping[str, Any], env: EnvSource, num_tasks: int | None, changes: Mapping[str, Any], view: View
 ) -> list[EnvUpdate]:
-    """Held-out tasks of an evaluation, whose other arguments are ``changes``; very many episodes are said before."""
+    """Held-out tasks of an evaluation, whose other arguments are ``changes``."""
     if num_tasks is not None:
         check_whole("num_tasks", num_tasks)
-    tell_of_many(console, experiments.episodes_of_evaluation(config, num_tasks, changes))
+    view.evaluation_begins(experiments.episodes_of_evaluation(config, num_tasks, changes))
     tasks = experiments.split_tasks(config, env, num_tasks)[1]
     if num_tasks is not None and not tasks:
         raise ValueError(f"num_tasks is for held-out tasks, and {config['env']} has none: use num_episodes")

@@ -14,7 +14,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-import metaroll
 from metaroll.envs.lookup.family_names import FAMILY_NAMES
 from metaroll.errors import UsageError, command_text, unknown_name
 from metaroll.lab.cli.options import Output, parse_command, unset
@@ -150,10 +149,10 @@ def _sizes(folder: Path) -> Entries:
 
 
 def _policies(folder: Path) -> Entries:
+    from metaroll import policies
     from metaroll.types import Policy
 
-    public = [getattr(metaroll, name) for name in metaroll.__all__ if name != "__version__"]
-    classes = [item for item in public if inspect.isclass(item) and item.__module__.startswith("metaroll.policies.")]
+    classes = [item for item in (getattr(policies, name) for name in policies.__all__) if inspect.isclass(item)]
     return [{"name": c.__name__, "summary": _first_line(c)} for c in classes if issubclass(c, Policy)]
 
 

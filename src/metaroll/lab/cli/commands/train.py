@@ -13,6 +13,7 @@ from metaroll.configs.run import SnapshotMode
 from metaroll.configs.table import is_known, run_options
 from metaroll.errors import (
     MetarollError,
+    SnapshotError,
     UnknownNameError,
     UsageError,
     blame_input,
@@ -25,6 +26,7 @@ from metaroll.errors import (
 from metaroll.lab.cli import options as cli
 from metaroll.lab.cli.commands.train_help import USAGE, arguments_class, show_algorithm_help, show_general_help
 from metaroll.lab.cli.options import AsTrained, Newest, Output, Switch, parse_command, unset
+from metaroll.lab.runs.run_reports import read_run, read_summary
 from metaroll.option_names import GIVEN, near_options
 from metaroll.training.algorithms.other_names import swapped_names
 from metaroll.training.algorithms.registry import (
@@ -35,7 +37,7 @@ from metaroll.training.algorithms.registry import (
     require_known,
 )
 from metaroll.training.store import run_folder
-from metaroll.training.store.run_values import adapts, flat_values
+from metaroll.training.store.run_values import adapts, flat_values, same_request
 
 if TYPE_CHECKING:
     from metaroll.envs.lookup.source import EnvSource
@@ -205,8 +207,10 @@ def demo(arguments: Sequence[str]) -> None:
         _DemoArguments, arguments, "metaroll demo", "An agent learns to find goals that it does not observe."
     )
     from metaroll.envs.lookup.source import EnvSource
+    from metaroll.lab.display.view import ConsoleView
+    from metaroll.training.session import run_config
     from metaroll.training.session.demo import DEMO_ENV, demo_config
-    from metaroll.training.session.sessions import start
+    from metaroll.training.session.sessions import continue_run, start
 
     overrides = {"seed": given.seed, "num_workers": given.num_workers, "epochs": given.epochs}
     with blame_input():
@@ -214,7 +218,27 @@ def demo(arguments: Sequence[str]) -> None:
         config = demo_config({name: value for name, value in overrides.items() if value is not None}, env)
         folder = _folder(given.out)
         run_folder.refuse_foreign(folder, "demo")
-    _print_json(start(config, folder, given.output.console(), env=env), given.output)
+    view = ConsoleView(given.output.console())
+    if _is_interrupted(config, folder):
+        view.message(f"the demo in {folder} was stopped: it continues")
+        kept = run_config.changed(run_folder.read_config(folder), {"num_workers": config["run"]["num_workers"]})
+        summary = continue_run(kept, folder, view, env=env)
+    else:
+        summary = start(config, folder, view, env=env)
+    _print_json(summary, given.output)
+
+
+def _is_interrupted(config: Mapping[str, Any], folder: Path) -> bool:
+    """Whether an earlier demo in ``folder`` was stopped before its end, and is the one that ``config`` asks for."""
+    if not (folder / run_folder.CONFIG_FILE).is_file():
+        return False
+    report = read_run(folder)
+    if report.state == "damaged" or (report.state == "finished" and read_summary(folder)):
+        return False
+    try:
+        return same_request(config, run_folder.read_config(folder))
+    except SnapshotError:
+        return False
 
 
 def train(arguments: Sequence[str]) -> None:
@@ -228,9 +252,10 @@ def train(arguments: Sequence[str]) -> None:
 def _train(algo: str, name: str, rest: list[str]) -> None:
     options = run_options(algo)
     from metaroll.lab.cli.runs import seed_group
+    from metaroll.lab.display.sizes import size_text
+    from metaroll.lab.display.view import ConsoleView
     from metaroll.training.session import experiments, run_config
     from metaroll.training.session.sessions import start
-    from metaroll.training.session.sizes import size_text
 
     try:
         with blame_input():
@@ -264,7 +289,7 @@ def _train(algo: str, name: str, rest: list[str]) -> None:
         if files.seeds > 1:
             _show_group(group, seed_group.train_group(group, env, console), given.output)
         else:
-            _print_json(start(config, folder, console, env=env), given.output)
+            _print_json(start(config, folder, ConsoleView(console), env=env), given.output)
 
 
 def _defaults(
@@ -329,6 +354,7 @@ def resume(arguments: Sequence[str]) -> None:
     changes |= {**given.services.changes(), **given.where.changes()}
     from metaroll.lab.cli.runs import seed_group
     from metaroll.lab.display.consoles import show_notes
+    from metaroll.lab.display.view import ConsoleView
     from metaroll.training.session import run_config
     from metaroll.training.session.experiments import require_at_least
     from metaroll.training.session.sessions import continue_run
@@ -353,7 +379,7 @@ def resume(arguments: Sequence[str]) -> None:
     with blame_input():
         folder = run_folder.find_run(names[0])
         config = run_config.changed(run_folder.read_config(folder), changes)
-    _print_json(continue_run(config, folder, console, given.from_epoch, trust=given.trust), given.output)
+    _print_json(continue_run(config, folder, ConsoleView(console), given.from_epoch, trust=given.trust), given.output)
 
 
 def _refuse_lasting(arguments: Sequence[str]) -> None:
@@ -426,6 +452,7 @@ def _evaluate(names: Sequence[str], given: Any) -> None:
         folder = run_folder.find_run(names[0])
         config = run_folder.read_config(folder)
         config["run"] = {**config["run"], **given.where.changes()}
+    from metaroll.lab.display.view import ConsoleView
     from metaroll.training.session.experiments import require_at_least
     from metaroll.training.session.sessions import evaluate_run
 
@@ -443,7 +470,7 @@ def _evaluate(names: Sequence[str], given: Any) -> None:
         summary = evaluate_run(
             config,
             folder,
-            given.output.console(),
+            ConsoleView(given.output.console()),
             given.num_tasks,
             changes,
             given.from_epoch,

@@ -123,6 +123,7 @@ def _resumed(group: SeedGroup, folder: Path, changes: Mapping[str, Any]) -> tupl
 
 
 def _train_here(group: SeedGroup, env: EnvSource, folder: Path, changes: Mapping[str, Any], console: Console) -> None:
+    from metaroll.lab.display.view import ConsoleView
     from metaroll.training.session.experiments import resolve
     from metaroll.training.session.sessions import continue_run, start
     from metaroll.training.store.trust import check_built
@@ -133,10 +134,10 @@ def _train_here(group: SeedGroup, env: EnvSource, folder: Path, changes: Mapping
             layers = [file_layer(group.folder / GROUP_FILE, group.config["algo"], env.name), (GIVEN, changes)]
             config = resolve(group.config["algo"], env, layers)
             check_built(config, changed(group.config, changes), group.folder)
-        start(config, folder, console, env=env)
+        start(config, folder, ConsoleView(console), env=env)
     else:
         config, changes = _resumed(group, folder, changes)
-        continue_run(changed(config, changes), folder, console, trust=group.trust)
+        continue_run(changed(config, changes), folder, ConsoleView(console), trust=group.trust)
 
 
 def _begin(group: SeedGroup, folder: Path, changes: Mapping[str, Any]) -> Child:
