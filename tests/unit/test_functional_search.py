@@ -330,6 +330,15 @@ def test_a_candidate_without_fitness_ranks_last(name):
     assert np.array_equal(found.mean, expected.mean)
 
 
+def test_a_search_that_was_not_reviewed_goes_on_with_reviews():
+    """As versions wrote it that had no reviews."""
+    plain = RestartedCMA(cma=CMA(population=4, tolx=0.5))
+    search, state = Reviewed(search=plain, reviews=2), run(plain, np.full(2, 3.0), 5)
+    found = restored_search(search.start(np.zeros(2)), tree_of(state))
+    assert np.array_equal(search.recommended(found), state.mean) and not len(found.contenders)
+    assert np.array_equal(search.ask(found, np.random.default_rng(3)), plain.ask(state, np.random.default_rng(3)))
+
+
 def test_a_state_that_does_not_fit_is_refused():
     search = CMA(population=8)
     saved = tree_of(search.start(np.ones(5)))
