@@ -59,9 +59,9 @@ def pendulum() -> PendulumEnv:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def running(shared_pools: Any) -> SamplerPool:
+def running(shared_pools: Any) -> list[SamplerPool]:
     """The shared workers, started before a kit counts children."""
-    return shared_pools[2]
+    return [shared_pools[number] for number in (2, 3)]
 
 
 def policy_for(env: Any) -> GaussianMLPPolicy:
