@@ -34,7 +34,7 @@ endef
 
 .venv/.setup: $(SPEC)
 	$(call new_env,.venv)
-	$(BIN)/pip install --quiet -c .venv/constraints.txt -e '.[plot,fast]'
+	$(BIN)/pip install --quiet -c .venv/constraints.txt -e '.[fast]'
 	@touch $@
 
 .venv/.setup-dev: .venv/.setup

@@ -108,7 +108,7 @@ ALGORITHM_LISTS = (
 DOCUMENTED = re.compile(r"\bPEARLWorker\b|\bProMP's\b")
 """What holds an algorithm's name and means none: a worker of garage's samplers, and the library of that name."""
 
-DOORS = ("__init__.py", "compat/", "configs/__init__.py", "plugins/__init__.py", "lab/cli/")
+DOORS = ("__init__.py", "compat/", "configs/__init__.py", "exports.py", "lab/cli/")
 """Where a module may be imported by a name that is put together: the doors of the package."""
 
 CONCRETE_PARENTS = {

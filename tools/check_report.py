@@ -1,4 +1,4 @@
-"""Opens reports in a headless Chromium: no message on the console, no request, every figure visible, nothing too wide.
+"""Opens reports in a headless Chromium: no message on the console, no request, figures visible, their texts whole.
 
     pip install playwright
     python tools/check_report.py --browser /usr/bin/chromium runs/demo/report.html
@@ -13,7 +13,8 @@ import sys
 from pathlib import Path
 
 WIDTHS = (1280, 390)
-# Figures that cannot be seen, or reach beyond the page; all folded parts are opened first.
+# Figures that cannot be seen, or reach beyond the page, texts that reach beyond their chart, ids that stand twice;
+# all folded parts are opened first.
 LOOK = """() => {
     document.querySelectorAll("details").forEach(part => { part.open = true; });
     const unseen = [...document.querySelectorAll("figure svg.chart, figure img")].filter(figure => {
@@ -21,8 +22,15 @@ LOOK = """() => {
         return box.width < 50 || box.height < 50 || box.left < 0 || box.right > innerWidth
             || (figure.tagName === "IMG" && !figure.naturalWidth);
     });
+    const cut = [...document.querySelectorAll("svg.chart text")].filter(text => {
+        const box = text.getBoundingClientRect(), chart = text.ownerSVGElement.getBoundingClientRect();
+        return box.left < chart.left - 1 || box.right > chart.right + 1 || box.top < chart.top - 1
+            || box.bottom > chart.bottom + 1;
+    });
+    const ids = [...document.querySelectorAll("[id]")].map(part => part.id);
     const wide = document.documentElement.scrollWidth - innerWidth;
-    return {figures: document.querySelectorAll("figure").length, unseen: unseen.length, wide: wide};
+    return {figures: document.querySelectorAll("figure").length, unseen: unseen.length, wide: wide,
+        cut: cut.map(text => text.textContent), twice: ids.length - new Set(ids).size};
 }"""
 
 
@@ -43,6 +51,10 @@ def flaws_of(browser: object, path: Path, width: int) -> list[str]:
         flaws.append("there is no figure")
     if found["unseen"]:
         flaws.append(f"{found['unseen']} of {found['figures']} figures cannot be seen")
+    if found["cut"]:
+        flaws.append(f"texts are cut: {', '.join(found['cut'])}")
+    if found["twice"]:
+        flaws.append(f"{found['twice']} ids stand twice")
     if found["wide"] > 0:
         flaws.append(f"it is {found['wide']} pixels too wide")
     page.screenshot(path=str(path.with_suffix(f".{width}.png")), full_page=True)

@@ -3,9 +3,10 @@
 Names are loaded when they are first used (PEP 562), so that ``import metaroll`` costs next to nothing.
 """
 
-import sys as _sys
 from importlib import import_module as _import_module
 from warnings import warn as _warn
+
+from metaroll.exports import register_simulators as _register_simulators
 
 __version__ = "0.2.0"
 
@@ -174,12 +175,6 @@ def _room_of(name: str) -> str | None:
         return _MOVED[name]
     rooms = (room for room in _ROOMS if room not in ("configs", "plugins", "testing"))
     return next((room for room in rooms if name in _import_module(f"metaroll.{room}").__all__), None)
-
-
-def _register_simulators() -> None:
-    """Tell Gymnasium the ids of our simulators, if it has been loaded: ``gymnasium.make("metaroll/Pendulum-v0")``."""
-    if "gymnasium.vector" in _sys.modules:
-        _import_module("metaroll.rollouts.single.gymnasium_ids")
 
 
 def __dir__() -> list[str]:

@@ -203,14 +203,14 @@ class PEARL(PEARLUpdate, Evaluated, total=False):
     """Hidden layers of the encoder. Set by the preset."""
     memory_limit: int | None
     """pearl: Refuse buffers that could outgrow so many bytes; None means no limit. Without a preset: None.
-    dqn, ddpg, td3, sac, discrete-sac, tqc, rsac: Refuse a replay buffer that could outgrow so many bytes; None: more
+    dqn, ddpg, td3, sac, discrete-sac, tqc, rsac: Refuse a replay buffer that could outgrow this many bytes; None: more
     than this machine has. Without a preset: None."""
 
 class OwnNetwork(TypedDict, total=False):
     policy: Any
     """A network of your own, a torch.nn.Module, or what makes one of an EnvSpec, as module:attribute: it takes the
-    place of the hidden layers of the policy, whose output layer stands behind it (None: hidden_sizes). Without a
-    preset: None."""
+    place of the hidden layers of the policy, whose output layer follows it (None: hidden_sizes). Without a preset:
+    None."""
 
 class MetaEvaluation(TypedDict, total=False):
     repetitions: int
@@ -904,12 +904,12 @@ class ReluNetworks(OwnNetwork, total=False):
 
 class Replay(TypedDict, total=False):
     memory_limit: int | None
-    """Refuse a replay buffer that could outgrow so many bytes; None: more than this machine has. Without a preset:
+    """Refuse a replay buffer that could outgrow this many bytes; None: more than this machine has. Without a preset:
     None."""
 
 class GoalReplay(Replay, total=False):
     hindsight_ratio: float
-    """Share of replayed steps that get a goal which was reached later in their episode (0.8, say), in an environment
+    """Share of replayed steps that get a goal which was reached later in their episode (e.g. 0.8), in an environment
     with goals in its observations and compute_reward(achieved, desired, info). Without a preset: 0.0."""
 
 class DqnOptions(Folders, Run, DQN, ReluNetworks, Domains, GoalReplay, Evaluation): ...

@@ -62,7 +62,7 @@ def check_seed(name: str, value: Any) -> int:
 
 
 def described(value: Any) -> str:
-    """What an error says that it got: short, whatever it is. Arrays by type and shape, lists by their length."""
+    """A value for the "got" of an error: always short. Arrays by type and shape, lists by their length."""
     if value is None or isinstance(value, bool):
         return repr(value)
     if isinstance(value, type):
@@ -80,16 +80,16 @@ def array_of(name: str, value: Any, expected: str) -> np.ndarray:
     """``value`` as an array, if it is one of real numbers (booleans are none).
 
     Raises:
-        TypeError: It is something else; says what is ``expected``.
+        TypeError: It is something else; names what is ``expected``.
         ShapeError: It is a list of lists of unequal lengths.
     """
     try:
-        found = np.asarray(value)
+        array = np.asarray(value)
     except ValueError as error:
         raise ShapeError(f"{name} must be {expected}, got {described(value)} of unequal lengths") from error
-    if found.dtype.kind not in "fiu":
+    if array.dtype.kind not in "fiu":
         raise TypeError(f"{name} must be {expected}, got {described(value)}")
-    return found
+    return array
 
 
 def check_number(
@@ -134,7 +134,7 @@ def _as_float(value: Any) -> float:
 
 
 def is_tensor(value: Any) -> bool:
-    """Whether ``value`` is a tensor, without loading torch, which whoever has one has done."""
+    """Whether ``value`` is a tensor, without loading torch: where there is a tensor, it is loaded."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
 
@@ -214,7 +214,7 @@ def plain_number(name: str, value: Any, *, finite: bool = True) -> float:
 
 
 def short_name(value: Any) -> str:
-    """What a class or function is called; the name of its class, of whatever else can be called."""
+    """The name of a class or function; of any other callable, that of its class."""
     return str(getattr(value, "__name__", None) or type(value).__name__)
 
 
@@ -235,22 +235,22 @@ def takes_arguments(func: Callable[..., Any], *args: Any, **kwargs: Any) -> bool
     return True
 
 
-def domain_row(names: Sequence[str], told: Mapping[str, Any] | None, who: str) -> list[float]:
-    """The domain parameters ``names`` as ``who`` tells them, ``(D,)``.
+def domain_row(names: Sequence[str], reported: Mapping[str, Any] | None, source: str) -> list[float]:
+    """The domain parameters ``names`` as ``source`` reports them, ``(D,)``.
 
     Raises:
-        DataError: One is not told, or no finite number.
+        DataError: One is not reported, or no finite number.
     """
     row = []
     for name in names:
-        if name not in (told or {}):
-            known = ", ".join(sorted(told or {})) or "none"
+        if name not in (reported or {}):
+            known = ", ".join(sorted(reported or {})) or "none"
             raise DataError(
-                f"domain parameter {name!r} is not told by {who} (it tells: {known}); take an environment with "
-                "domain_param, or variations that set it (DomainParamUpdate, a domain randomizer)"
+                f"domain parameter {name!r} is not reported by {source} (it reports: {known}); take an environment "
+                "with domain_param, or variations that set it (DomainParamUpdate, a domain randomizer)"
             )
         try:
-            row.append(plain_number(f"domain parameter {name!r} of {who}", (told or {})[name]))
+            row.append(plain_number(f"domain parameter {name!r} of {source}", (reported or {})[name]))
         except (TypeError, ValueError) as error:
             raise DataError(str(error)) from error
     return row

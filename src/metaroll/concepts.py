@@ -1,4 +1,4 @@
-"""What one calls the settings of a run: each concept, its name here, and its names in other libraries.
+"""Names of the settings of a run: each concept, its name here, and its names in other libraries.
 
 One table for all algorithms. A setting that several algorithms have has one name in all of them; what is written for
 Stable-Baselines3, garage or the documented constructors is taken where it means the same, and answered where it does
@@ -29,13 +29,13 @@ class Concept(NamedTuple):
         near: Names that mean nearly this, or not for all algorithms: they are answered, not taken.
         beside: Its names in commands and methods that have words of their own.
         unless: Fields beside which foreign names may mean those, so that they are answered, too.
-        values: Texts that may stand behind a foreign name, and what they are here.
-        more: What to say of a text that goes on behind one of these.
-        note: How the field is used, behind an answer.
-        in_python: The same in Python, if that is another text; of a concept without fields, what stands for it there.
-        absent: What to say where an algorithm has no such field. Fields in braces are written as its user writes them.
-        absent_beside: The same where it has another field: that field -> what to say; the first counts.
-        outside: What to say where a learner has no such field, since whoever makes and runs it has it.
+        values: Texts that may follow a foreign name, and what they are here.
+        more: What to add about a text that continues after one of these.
+        note: How the field is used, after an answer.
+        in_python: The same in Python, if that is another text; of a concept without fields, its counterpart there.
+        absent: The hint where an algorithm has no such field. Fields in braces are written as its user writes them.
+        absent_beside: The same where it has another field: that field -> the hint; the first counts.
+        outside: The hint where a learner has no such field, since its runner or caller has it.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Concept(NamedTuple):
         return frozenset(self.sb3 + self.garage + self.sbi + self.others)
 
 
-_LENGTH = "agent.learn(100_000) takes that many environment steps, agent.learn(epochs=20) so many epochs"
+_LENGTH = "agent.learn(100_000) takes that many environment steps, agent.learn(epochs=20) that many epochs"
 _NETWORKS = "networks come from the preset, their widths from hidden_sizes"
 _NO_REPLAY = "there is no replay buffer: this algorithm learns from new episodes alone"
 _NO_TARGETS = "there are no target networks"
@@ -706,8 +706,8 @@ CONCEPTS: tuple[Concept, ...] = (
         "what was learned before",
         (),
         near=("resume", "load", "pretrained", "load_path"),
-        in_python="metaroll.load(folder).learn() goes on",
-        absent="`metaroll resume RUN` goes on",
+        in_python="metaroll.load(folder).learn() continues",
+        absent="`metaroll resume RUN` continues",
     ),
     Concept(
         "state-dependent exploration",
@@ -716,11 +716,11 @@ CONCEPTS: tuple[Concept, ...] = (
         absent="noise of the policy is independent from step to step; there is no gSDE",
     ),
     Concept(
-        "beginning anew",
+        "starting over",
         (),
         near=("reset_num_timesteps",),
-        in_python="agent.learn again goes on; metaroll.agent(...) begins anew",
-        absent="metaroll train begins anew, metaroll resume RUN goes on",
+        in_python="agent.learn again continues; metaroll.agent(...) starts over",
+        absent="metaroll train starts over, metaroll resume RUN continues",
     ),
     Concept(
         "epochs without progress",

@@ -1,4 +1,4 @@
-"""Configs: frozen dataclasses whose fields say all there is to know of a setting, and are read in one way.
+"""Configs: frozen dataclasses whose fields declare all there is to know of a setting, and are read in one way.
 
 A field is a name, a type with its bounds, a default and one line of text::
 
@@ -34,11 +34,11 @@ from metaroll.errors import (
     LARGEST_COUNT,
     LARGEST_SEED,
     UnknownNameError,
+    for_reader,
     name_given,
     named_as,
     option_name,
     option_text,
-    said,
     shortened,
 )
 from metaroll.option_names import GIVEN, Absent, names_here, understood, unknown_options
@@ -89,7 +89,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-# ------------------------------------------------------------------------------------------------ what fields say
+# ------------------------------------------------------------------------------------------- what fields declare
 @dataclass(frozen=True)
 class Bounds:
     """Where a number lies: in [low, high], without ``low`` where it is ``above_low``, or ``high`` (``below_high``)."""
@@ -117,7 +117,7 @@ class Added:
 
 @dataclass(frozen=True)
 class UnusedWhere:
-    """The field changes nothing where ``other`` has this value: whoever gives it is told so."""
+    """The field changes nothing where ``other`` has this value: whoever sets it gets a warning."""
 
     other: str
     value: Any = None
@@ -211,14 +211,14 @@ class Option:
 
         Args:
             value: The value; lists, rows of arrays and integers are taken for tuples and numbers.
-            where: What it comes from, which errors name: ``GIVEN``, or a file.
+            where: Its source, which errors name: ``GIVEN``, or a file.
 
         Raises:
             TypeError: It is of another type.
             ValueError: It lies outside the bounds, or is none of the choices.
         """
-        if value is self.default and (value is None or type(value) is self.kind):
-            return value  # which ``options_of`` has checked
+        if self._is_plain(value):
+            return value
         try:
             return self._checked(self.name, value, where)
         except (TypeError, ValueError):
@@ -227,7 +227,39 @@ class Option:
                 name = f"{self.name} in {where}"
             if name == self.name:
                 raise
-        return self._checked(name, value, where)  # which raises: what it is called is asked for errors alone
+        return self._checked(name, value, where)  # which raises: its name is needed for errors alone
+
+    def _is_plain(self, value: Any) -> bool:
+        """Whether the field takes ``value`` just as it is, as nearly all are: nothing is converted or reported."""
+        if value is None:
+            return self.optional
+        if self.many:
+            return type(value) is tuple and all(map(self._entry._is_plain, value))
+        if type(value) is not self.kind:
+            return False
+        if self.choices:
+            return value in self.choices
+        low, high = self._limits
+        return self.kind not in (int, float) or (
+            low <= value <= high
+            and not (self.bounds.above_low and value == low)
+            and not (self.bounds.below_high and value == high)
+            and math.isfinite(value)
+        )
+
+    @functools.cached_property
+    def _entry(self) -> Option:
+        """The same of each value of a tuple."""
+        return dataclasses.replace(self, many=False, optional=False)
+
+    @functools.cached_property
+    def _limits(self) -> tuple[float, float]:
+        """Lowest and highest value of a number."""
+        low, high = self.bounds.low, self.bounds.high
+        if self.kind is not int:
+            return low, high
+        lowest = -LARGEST_COUNT if low == -math.inf else int(low)
+        return lowest, largest_integer(self.name) if high == math.inf else int(high)
 
     def _checked(self, name: str, value: Any, where: str) -> Any:
         if isinstance(value, np.generic | np.ndarray):
@@ -236,9 +268,8 @@ class Option:
             return None
         typed = where == GIVEN
         if self.many and value is not None and _is_listed(value):
-            entry = dataclasses.replace(self, many=False, optional=False)
             try:
-                return tuple(entry._checked(f"each entry of {name}", item, where) for item in value)
+                return tuple(self._entry._checked(f"each entry of {name}", item, where) for item in value)
             except (TypeError, ValueError) as error:
                 raise type(error)(f"{error}, in {shortened(list(value))}") from error
         if self.kind is float and isinstance(value, str) and not typed:
@@ -248,7 +279,7 @@ class Option:
         if self.many or not right or isinstance(value, bool) != (self.kind is bool):
             example = f", as in {shortened(_listed(self, value))}" if self.many and _is_one(value) else ""
             got = shortened(value) + (
-                said(f" of type {type(value).__name__}", "") if typed and value is not None else ""
+                for_reader(f" of type {type(value).__name__}", "") if typed and value is not None else ""
             )
             hint = whole_number_hint(value, self.bounds.low) if self.kind is int and not self.many else ""
             raise TypeError(f"{name} must be {_expectation(self, typed)}{example}, got {got}{hint}")
@@ -256,10 +287,9 @@ class Option:
             near = difflib.get_close_matches(str(value), map(str, self.choices), n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise UnknownNameError(f"{name} must be {_expectation(self, typed)}, got {shortened(value)}{hint}")
-        low, high = self.bounds.low, self.bounds.high
+        low, high = self._limits
         if self.kind is int and not self.choices:
-            lowest = -LARGEST_COUNT if low == -math.inf else int(low)
-            return check_whole(name, value, lowest, largest_integer(self.name) if high == math.inf else int(high))
+            return check_whole(name, value, int(low), int(high))
         if self.kind is float:
             ends = {"above_low": self.bounds.above_low, "below_high": self.bounds.below_high}
             return check_number(name, value, low, high, **ends)
@@ -288,7 +318,7 @@ class _NamesUnderstood(ABCMeta):
 
     @property
     def __signature__(cls) -> inspect.Signature:
-        """What ``inspect`` and ``help`` show: the fields."""
+        """The signature for ``inspect`` and ``help``: the fields."""
         signature = inspect.signature(cls.__init__)
         return signature.replace(parameters=list(signature.parameters.values())[1:])
 
@@ -315,12 +345,12 @@ class _NamesUnderstood(ABCMeta):
                 raise wrong
         values |= cls.settled(values, values)  # type: ignore[attr-defined]
         if missing := [option.name for option in options if option.default is MISSING and option.name not in values]:
-            with named_as(names):
+            with _called(names):
                 for option in options:
                     if option.name in values:
                         option.checked(values[option.name])
             raise TypeError(f"{cls.__name__} has no default for {', '.join(map(option_text, missing))}: give a value")
-        with named_as(names):
+        with _called(names):
             made: T = super().__call__(**values)  # pyright: ignore[reportAttributeAccessIssue]
         object.__setattr__(made, _NAMES, names)
         return made
@@ -329,12 +359,17 @@ class _NamesUnderstood(ABCMeta):
 _NAMES = "_names_given"
 
 
-def _refuse_replaced(others: Iterable[str], options: Sequence[Option]) -> None:
-    """``ValueError`` where one of these names stands for fields, which ``dataclasses.replace`` has given already."""
-    for given in others:
-        if (names := names_here(given, options)) != [given]:
+def _called(names: Mapping[str, str]) -> contextlib.AbstractContextManager[None]:
+    """``named_as``, where there are other ``names``."""
+    return named_as(names) if names else contextlib.nullcontext()
+
+
+def _refuse_replaced(aliases: Iterable[str], options: Sequence[Option]) -> None:
+    """``ValueError`` where one of these names means fields, which ``dataclasses.replace`` has given already."""
+    for alias in aliases:
+        if (names := names_here(alias, options)) != [alias]:
             raise ValueError(
-                f"{given} stands for what is given already, since dataclasses.replace hands all fields on: write "
+                f"{alias} means what is given already, since dataclasses.replace hands all fields on: write "
                 f"{', '.join(map(option_text, names))} there"
             )
 
@@ -345,11 +380,11 @@ class Config(metaclass=_NamesUnderstood):
     Raises:
         TypeError: A value is of another type than its field.
         ValueError: A value lies outside the bounds of its field, or does not go with another.
-        UnknownNameError: There is no field of a name; says the nearest ones.
+        UnknownNameError: There is no field of a name; names the nearest ones.
     """
 
     complete: ClassVar[bool] = False
-    """Whether these are all settings of a learner, so that an error can say what it has none for."""
+    """Whether these are all settings of a learner, so that an error can name what has no option."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -373,7 +408,7 @@ class Config(metaclass=_NamesUnderstood):
 
         Args:
             values: Values of fields, which are not checked yet.
-            given: Names of the fields that somebody gave a value for.
+            given: Names of the fields that were given a value.
         """
         return {}
 
@@ -454,7 +489,7 @@ def _option_of(field: dataclasses.Field[Any], hint: Any) -> Option:
 
 
 def _members(hint: Any, extras: list[Any]) -> list[Any]:
-    """The types of a union, or the one type, ``None`` last; what ``Annotated`` says of them goes to ``extras``."""
+    """The types of a union, or the one type, ``None`` last; what ``Annotated`` adds to them goes to ``extras``."""
     if typing.get_origin(hint) is Annotated:
         inner, *more = typing.get_args(hint)
         extras += more
@@ -465,27 +500,27 @@ def _members(hint: Any, extras: list[Any]) -> list[Any]:
     return [hint]
 
 
-def config_of(kind: type[C], given: C | None, keywords: Mapping[str, Any], owner: type | None = None) -> C:
+def config_of(kind: type[C], config: C | None, keywords: Mapping[str, Any], owner: type | None = None) -> C:
     """The config of a learner that was given one, or keywords, or one and keywords that replace parts of it.
 
     Args:
         kind: Class of the config.
-        given: A config; ``None`` for the defaults.
+        config: A config; ``None`` for the defaults.
         keywords: Values by name; names of other libraries, and former ones, are understood.
         owner: Class whose constructor was given them: its own keywords may be meant by one that is unknown.
 
     Raises:
-        TypeError: ``given`` is something else.
-        UnknownNameError: There is no field of a name; says the nearest ones.
+        TypeError: ``config`` is something else.
+        UnknownNameError: There is no field of a name; names the nearest ones.
     """
-    if given is not None and not isinstance(given, kind):
-        got = f"the class {given.__name__}" if isinstance(given, type) else type(given).__name__
+    if config is not None and not isinstance(config, kind):
+        got = f"the class {config.__name__}" if isinstance(config, type) else type(config).__name__
         raise TypeError(
             f"{option_name('config')} must be of type {kind.__name__}, got {got}: all else is given by keyword"
         )
     if not keywords:
-        return _defaults_of(kind) if given is None else given
-    options = options_of(kind if given is None else type(given))
+        return _defaults_of(kind) if config is None else config
+    options = options_of(kind if config is None else type(config))
     values, names = understood(keywords, options)
     names = _as_typed(names)
     known = {option.name for option in options}
@@ -493,12 +528,12 @@ def config_of(kind: type[C], given: C | None, keywords: Mapping[str, Any], owner
         wrong = unknown_options(values, sorted(known | _keywords_of(owner)), GIVEN, absent=_absent_of(kind))
         if wrong is not None:
             raise wrong
-    if given is not None:
-        kept = {name: called for name, called in given.names_given.items() if name not in values}
-        kind, names = type(given), {**kept, **names}
-        whole = {option.name: getattr(given, option.name) for option in options} | values
+    if config is not None:
+        kept = {name: called for name, called in config.names_given.items() if name not in values}
+        kind, names = type(config), {**kept, **names}
+        whole = {option.name: getattr(config, option.name) for option in options} | values
         values = whole | kind.settled(whole, values)
-    with named_as(names):
+    with _called(names):
         made = kind(**values)
     object.__setattr__(made, _NAMES, names)
     return made
@@ -513,13 +548,13 @@ def understands(
     """Decorator of a constructor, or a function, with parameters for fields of configs: it takes all of their names.
 
     Names of fields, of other libraries and former ones are understood as in ``config_of``, those of its other
-    parameters, too; a keyword that stands for no parameter is an ``UnknownNameError``, which says the nearest, and more
+    parameters, too; a keyword of no parameter is an ``UnknownNameError``, which names the nearest, and more
     values than have a place are a ``TypeError``. Errors call a parameter as it was given.
 
     Args:
         kinds: Classes of the configs.
         former: Gives keywords in place of those that there were in an earlier version.
-        own: Parameters that mean something else than the field of the name: no other name stands for them.
+        own: Parameters that mean something else than the field of the name: no other name means them.
         names: Parameters that are called otherwise inside: that name -> name of the parameter.
     """
 
@@ -531,28 +566,28 @@ def understands(
         keywords = functools.cache(lambda: _keywords_of_parameters(kinds, parameters, own, names))
 
         @functools.wraps(function)
-        def checked(*args: Any, **given: Any) -> T:
+        def checked(*args: Any, **passed: Any) -> T:
             called = dict(names)
             if len(args) > len(places):
                 owner = type(args[0]).__name__ if places[0] == "self" else function.__name__
                 placed = " and ".join(name for name in places if name != "self") or "nothing"
                 got = type(args[len(places)]).__name__
                 raise TypeError(f"{owner} takes {placed} by position, and all else by keyword: got a further {got}")
-            if given:
+            if passed:
                 options, meant = keywords()
-                values, typed = understood(given if former is None else former(given), options)
+                values, typed = understood(passed if former is None else former(passed), options)
                 known = sorted({*parameters, *meant})
                 wrong = None if has_options else unknown_options(values, known, GIVEN, absent=_absent_of(*kinds))
                 if wrong is not None:
                     raise wrong
                 for kind in kinds:
                     values |= kind.settled(values, values)
-                given = _renamed(values, meant, typed, places[: len(args)])
+                passed = _renamed(values, meant, typed, places[: len(args)])
                 called |= {
                     name: typed.get(field, field) for field in values for name in (field, meant.get(field, field))
                 }
-            with named_as({name: other for name, other in called.items() if name != other}):
-                return function(*args, **given)  # type: ignore[call-arg]  # as it was called
+            with _called({name: other for name, other in called.items() if name != other}):
+                return function(*args, **passed)  # type: ignore[call-arg]  # as it was called
 
         return checked
 
@@ -562,7 +597,7 @@ def understands(
 def _keywords_of_parameters(
     kinds: Iterable[type[Config]], parameters: Iterable[str], own: Collection[str], names: Mapping[str, str]
 ) -> tuple[list[Option], dict[str, str]]:
-    """What ``parameters`` stand for, as options (those that are no field have only a name), and name -> parameter."""
+    """The fields of ``parameters``, as options (those that are no field have only a name), and name -> parameter."""
     fields = {option.name: option for kind in kinds for option in options_of(kind)}
     meant = {here: name for name in parameters for here in names_here(name, [*fields.values()])}
     meant |= names
@@ -571,8 +606,8 @@ def _keywords_of_parameters(
 
 def _as_typed(names: Mapping[str, str]) -> dict[str, str]:
     """``names`` of fields, as the constructor was given that has handed them on (see ``understands``)."""
-    typed = {name: name_given(given) or given for name, given in names.items()}
-    return {name: given for name, given in typed.items() if name != given}
+    typed = {name: name_given(alias) or alias for name, alias in names.items()}
+    return {name: alias for name, alias in typed.items() if name != alias}
 
 
 def _renamed(
@@ -589,12 +624,12 @@ def _renamed(
 
 
 def _absent_of(*kinds: type[Config]) -> Absent:
-    """What ``near_options`` can say of options that none of these configs has."""
+    """The ``absent`` of ``near_options`` for options that none of these configs has."""
     return "learner" if any(kind.complete for kind in kinds) else False
 
 
 def _keywords_of(owner: type | None) -> set[str]:
-    """What the constructor of a class takes by name, and those that it hands keywords on to."""
+    """Keywords of the constructor of a class, and of those that it hands keywords on to."""
     names: set[str] = set()
     for kind in () if owner is None else owner.__mro__:
         if inspect.isfunction(constructor := vars(kind).get("__init__")):
@@ -604,7 +639,7 @@ def _keywords_of(owner: type | None) -> set[str]:
 
 @functools.cache
 def _defaults_of(kind: type[C]) -> C:
-    """The config of the defaults: one for all, since nobody can change it."""
+    """The config of the defaults: one for all, since it is immutable."""
     return kind()
 
 
@@ -642,7 +677,7 @@ def described(config: Any, kind: type[Config] | None = None) -> str:
 
 # ------------------------------------------------------------------------------------- attributes of what has a config
 class _Attribute(ABC, Generic[T]):
-    """Attribute that stands for a field, of its own name unless another is given."""
+    """Attribute that reads a field, of its own name unless another is given."""
 
     def __init__(self, field: str) -> None:
         self.field = self.name = field
@@ -661,7 +696,7 @@ class _Attribute(ABC, Generic[T]):
 
     @abstractmethod
     def value(self, instance: Any) -> T:
-        """What it is now."""
+        """Its present value."""
 
 
 @final
@@ -707,7 +742,14 @@ class Checked(_Attribute[T]):
         return vars(instance)[self.field]
 
     def __set__(self, instance: Any, value: T) -> None:
-        vars(instance)[self.field] = self.check(option_name(self.name), value)
+        try:
+            vars(instance)[self.field] = self.check(self.name, value)
+            return
+        except (TypeError, ValueError):
+            name = option_name(self.name)
+            if name == self.name:
+                raise
+        vars(instance)[self.field] = self.check(name, value)  # which raises: see Option.checked
 
 
 # ------------------------------------------------------------------------------------------ values from flags and files
@@ -720,14 +762,14 @@ def _is_one(value: Any) -> bool:
 
 
 def _listed(option: Option, value: Any) -> list[Any]:
-    """What may be meant by a value that is no list: ``[64]`` by 64, ``[64, 64]`` by the text ``64,64``."""
+    """The likely meaning of a value that is no list: ``[64]`` by 64, ``[64, 64]`` by the text ``64,64``."""
     numbers = re.findall(r"\d{1,18}", value) if option.kind is int and isinstance(value, str) else []
     return [*map(int, numbers)] or [value]
 
 
 def _expectation(option: Option, typed: bool) -> str:
     # A file has its own words for these; a flag, as Python does, takes None.
-    yes_or_no = said("True or False", "true or false") if typed else "true or false"
+    yes_or_no = for_reader("True or False", "true or false") if typed else "true or false"
     nothing = "None" if typed else "null"
     one = " or ".join(repr(c) for c in option.choices) or {
         bool: yes_or_no,
@@ -740,17 +782,22 @@ def _expectation(option: Option, typed: bool) -> str:
     return f"{one} (or {nothing})" if option.optional else one
 
 
-def merge_layers(options: Iterable[Option], layers: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
+def merge_layers(
+    options: Iterable[Option],
+    layers: Iterable[tuple[str, Mapping[str, Any]]],
+    usual: Mapping[str, Any] = types.MappingProxyType({}),
+) -> dict[str, Any]:
     """Name -> value for all options: their defaults, overridden by each layer in turn.
 
     Args:
         options: All options of the run.
         layers: ``(where, values)`` pairs, weakest first; ``where`` names the source in errors.
+        usual: Values in place of defaults, checked before.
     """
     known = {option.name: option for option in options}
-    values = {name: option.default for name, option in known.items()}
+    values = {name: option.default for name, option in known.items()} | dict(usual)
     for where, layer in layers:
-        if (wrong := unknown_options(layer, known, where)) is not None:
+        if not layer.keys() <= known.keys() and (wrong := unknown_options(layer, known, where)) is not None:
             raise wrong
         for name, value in layer.items():
             values[name] = known[name].checked(value, where)
@@ -758,7 +805,7 @@ def merge_layers(options: Iterable[Option], layers: Iterable[tuple[str, Mapping[
 
 
 def unused(options: Iterable[Option], values: Mapping[str, Any]) -> dict[str, str]:
-    """Options that change nothing with these ``values``, as their fields say: name -> why."""
+    """Options that change nothing with these ``values``, as their fields declare: name -> why."""
     return {
         option.name: why for option in options for other in option.unused if (why := other.why(option.name, values))
     }

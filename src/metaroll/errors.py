@@ -54,6 +54,7 @@ __all__ = [
     "about_option",
     "blame_input",
     "command_text",
+    "for_reader",
     "in_shell",
     "install_text",
     "name_given",
@@ -62,7 +63,6 @@ __all__ = [
     "option_name",
     "option_text",
     "requirements",
-    "said",
     "shortened",
     "unknown_name",
 ]
@@ -97,7 +97,7 @@ class ConformanceError(MetarollError, AssertionError):
     Attributes:
         rule: Name of the promise, as the docstring of the kit lists it (``rows``, ``resume``).
         seen: What happened instead.
-        hint: What usually causes it, or how to mend it; empty where nothing can be said.
+        hint: The usual cause, or how to fix it; empty where none is known.
     """
 
     def __init__(self, rule: str, seen: str, hint: str = "") -> None:
@@ -197,7 +197,7 @@ class LinkError(MetarollError, OSError):
 
 
 class UntrustedRunError(MetarollError, PermissionError):
-    """A run that was not made here would import code; says which, and how to allow it."""
+    """A run that was not made here would import code; names it, and how to allow it."""
 
 
 class ClusterError(MetarollError, ConnectionError):
@@ -278,8 +278,8 @@ class DivergedError(InvalidValueError):
         lower: Options of the run that are to be lower, and what they are now.
     """
 
-    def __init__(self, message: str, lower: Mapping[str, float] = MappingProxyType({}), *told: Any) -> None:
-        super().__init__(message, *told)
+    def __init__(self, message: str, lower: Mapping[str, float] = MappingProxyType({}), *details: Any) -> None:
+        super().__init__(message, *details)
         self.lower = dict(lower)
 
     @classmethod
@@ -287,7 +287,7 @@ class DivergedError(InvalidValueError):
         """The error, with advice behind what has happened."""
         names = " or ".join(f"{option_name(name)} (now {value:g})" for name, value in lower.items())
         return cls(
-            f"{happened}; lower {names}, and train anew: a run keeps its settings, and resumed it meets the same",
+            f"{happened}; lower {names}, and train again: a run keeps its settings, and resumed it meets the same",
             lower,
         )
 
@@ -300,11 +300,11 @@ class ReplayError(RolloutError):
 
 
 class SlotError(MetarollError, RuntimeError):
-    """What happened in one of many slots that are stepped together: ``raise SlotError(slot, where) from error``.
+    """An error in one of many slots that are stepped together: ``raise SlotError(slot, where) from error``.
 
     Attributes:
         slot: Its number; ``None`` where that is not known.
-        where: What failed, in words; empty: the environment.
+        where: The failed part, in words; empty: the environment.
         others: Further slots that have failed at the same time, and how.
     """
 
@@ -363,7 +363,7 @@ def named_as(names: Mapping[str, str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def in_shell() -> Iterator[None]:
-    """Inside, messages speak to somebody at the command line; everywhere else, of Python."""
+    """Inside, messages address the command line; everywhere else, Python."""
     token = _IN_SHELL.set(True)
     try:
         yield
@@ -371,8 +371,8 @@ def in_shell() -> Iterator[None]:
         _IN_SHELL.reset(token)
 
 
-def said(in_python: str, in_shell: str) -> str:
-    """The one of two texts that whoever reads a message can use."""
+def for_reader(in_python: str, in_shell: str) -> str:
+    """The one of two texts that the reader of a message can use."""
     return in_shell if _IN_SHELL.get() else in_python
 
 
@@ -387,7 +387,7 @@ def shortened(value: Any) -> str:
 
 
 def name_given(name: str) -> str | None:
-    """What an option was given as, inside ``named_as``; ``None`` where that is not known."""
+    """The name by which an option was given, inside ``named_as``; ``None`` where that is not known."""
     return _CALLED.get().get(name)
 
 
@@ -405,7 +405,7 @@ def option_name(name: str, beside: str = "") -> str:
 
     ``beside`` is that of ``option_text``.
     """
-    return name_given(name) or (name if _in_file(beside) else said(name, _flag(name)))
+    return name_given(name) or (name if _in_file(beside) else for_reader(name, _flag(name)))
 
 
 def _in_file(name: str) -> bool:
@@ -433,26 +433,28 @@ def option_text(name: str, value: Any = None, beside: str = "") -> str:
     flag = called if called is not None and called.startswith("--") else _flag(name)
     name = name if called is None or called == flag else called
     if value is None:
-        return said(f"{name}=...", flag)
+        return for_reader(f"{name}=...", flag)
     if isinstance(value, bool):
-        return said(f"{name}={value}", flag if value else f"--no-{flag[2:]}")
+        return for_reader(f"{name}={value}", flag if value else f"--no-{flag[2:]}")
     many = isinstance(value, list | tuple)
     typed = shlex.join(map(str, value if many else [value]))
-    return said(f"{name}={json.dumps(value) if isinstance(value, str | list) else repr(value)}", f"{flag} {typed}")
+    return for_reader(
+        f"{name}={json.dumps(value) if isinstance(value, str | list) else repr(value)}", f"{flag} {typed}"
+    )
 
 
 def one_line(error: BaseException) -> str:
     """Kind and message of an error, shortened to a line."""
     try:
         message = " ".join(str(error).split())
-    except Exception:  # errors of OpenGL cannot always say what they are
+    except Exception:  # errors of OpenGL cannot always describe themselves
         message = ""
     text = f"{type(error).__name__}: {message}" if message else type(error).__name__
     return text if len(text) <= 300 else text[:297] + "..."
 
 
 def requirements(extra: str = "") -> list[Requirement]:
-    """What the installed metaroll needs on this Python: always, or for an extra alone.
+    """Requirements of the installed metaroll on this Python: always, or for an extra alone.
 
     Raises:
         ModuleNotFoundError: metaroll is not installed.
@@ -489,7 +491,7 @@ def command_text(command: str, *words: str | Path) -> str:
 
     Args:
         command: Name of the command.
-        *words: What follows it: names, folders, options and placeholders.
+        *words: The words after it: names, folders, options and placeholders.
     """
     return shlex.join(["metaroll", command, *map(str, words)])
 

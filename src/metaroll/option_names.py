@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 from metaroll.concepts import CONCEPTS, Concept, concept_names, concepts_named
-from metaroll.errors import UnknownNameError, option_name, option_text, said, unknown_name
+from metaroll.errors import UnknownNameError, for_reader, option_name, option_text, unknown_name
 
 __all__ = [
     "GIVEN",
@@ -25,14 +25,14 @@ __all__ = [
 ]
 
 Absent = bool | Literal["learner"]
-"""Whether options are all there are, so that what none is for can be said: of an algorithm, or of its learner."""
+"""Whether options are all there are, so that a hint can name what has no option: of an algorithm, or of its learner."""
 
 GIVEN = "the options"
 """Where values come from that were typed, as flags or keywords, rather than written into a file."""
 
 
 class Named(Protocol):
-    """What is asked of an option here: its name, and the one before (empty for none)."""
+    """The needed members of an option: its name, and the one before (empty for none)."""
 
     @property
     def name(self) -> str: ...
@@ -62,65 +62,65 @@ def understood(
     options = list(options)
     result: dict[str, Any] = {}
     source: dict[str, str] = {}
-    for given, value in values.items():
-        for name in names_here(given, options, written):
+    for alias, value in values.items():
+        for name in names_here(alias, options, written):
             if name in source:
                 raise ValueError(
-                    f"{written(name)} is given twice, by {written(source[name])} and {written(given)}: keep one"
+                    f"{written(name)} is given twice, by {written(source[name])} and {written(alias)}: keep one"
                 )
-            source[name], result[name] = given, value_here(given, name, value, written)
-    return result, {name: given for name, given in source.items() if name != given}
+            source[name], result[name] = alias, value_here(alias, name, value, written)
+    return result, {name: alias for name, alias in source.items() if name != alias}
 
 
-def names_here(given: str, options: Sequence[Named], written: Callable[[str], str] = str) -> list[str]:
-    """The options that ``given`` means; itself, if that is not known. Of a former name is warned."""
+def names_here(alias: str, options: Sequence[Named], written: Callable[[str], str] = str) -> list[str]:
+    """The options that ``alias`` means; itself, if that is not known. Of a former name is warned."""
     names = {option.name for option in options}
-    if given in names:
-        return [given]
-    former = [option.name for option in options if option.was == given]
-    if former and any(given in concept.documented for concept in concepts_named(given)):
+    if alias in names:
+        return [alias]
+    former = [option.name for option in options if option.was == alias]
+    if former and any(alias in concept.documented for concept in concepts_named(alias)):
         return former  # a name of the documents, which are forever
-    for concept in concepts_named(given):
+    for concept in concepts_named(alias):
         here = [field for field in concept.fields if field in names]
-        means_it = given in concept.taken or (given in concept.documented and given not in concept.near)
+        means_it = alias in concept.taken or (alias in concept.documented and alias not in concept.near)
         if here and means_it and names.isdisjoint(concept.unless):
             return here
     for name in former:
         warnings.warn(
-            f"{written(given)} is called {written(name)} now; the old name will be an error in version 0.4",
+            f"{written(alias)} is called {written(name)} now; the old name will be an error in version 0.4",
             DeprecationWarning,
             stacklevel=frames_of_ours(),
         )
         return [name]
-    return [given]
+    return [alias]
 
 
-def value_here(given: str, name: str, value: Any, written: Callable[[str], str] = str) -> Any:
-    """What ``value`` behind the name ``given`` of another library is in the option ``name`` that it means.
+def value_here(alias: str, name: str, value: Any, written: Callable[[str], str] = str) -> Any:
+    """``value`` of the name ``alias`` of another library as the value of the option ``name`` that it means.
 
     Raises:
-        ValueError: There is more to it than one option can say.
+        ValueError: It takes more than one option.
     """
-    for concept in concepts_named(given) if isinstance(value, str) else ():
-        if name in concept.fields and given in concept.taken:
+    for concept in concepts_named(alias) if isinstance(value, str) else ():
+        if name in concept.fields and alias in concept.taken:
             if value in concept.values:
                 return concept.values[value]
             if concept.values and not _NUMBER.fullmatch(value):
                 texts = [text for text in concept.values if value.startswith(f"{text}_")]
                 hint = f": {_with_options(concept.more)}" if texts and concept.more else ""
                 known = " or ".join(map(repr, concept.values))
-                raise ValueError(f"{written(given)} must be a number or {known}, got {value!r}{hint}")
+                raise ValueError(f"{written(alias)} must be a number or {known}, got {value!r}{hint}")
     return value
 
 
 _NUMBER = re.compile(r"[-+]?(\d[\d_]*\.?[\d_]*|\.\d[\d_]*)([eE][-+]?\d+)?|None|nan|[-+]?inf|")
-"""What stands for a number, or for none, in files and behind flags; those that none is made of come to the option."""
+"""Texts of a number, or of none, in files and after flags; all others go to the option as they are."""
 
 
 def frames_of_ours() -> int:
-    """``stacklevel`` of a warning that is about the code of whoever calls this library."""
+    """``stacklevel`` of a warning that is about the code of the caller of this library."""
     frame, count = sys._getframe(1), 1
-    ours = ("metaroll", "contextlib")  # which stands between them where a context is entered
+    ours = ("metaroll", "contextlib")  # which lies between them where a context is entered
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ours:
         frame, count = frame.f_back, count + 1
     return count
@@ -136,16 +136,16 @@ def near_options(
     absent: Absent = True,
     foreign: bool = True,
 ) -> str:
-    """What may be meant by an option that is not ``known``, as a sentence; empty where there is no guess.
+    """A sentence on the likely meaning of an option that is not ``known``; empty where there is no guess.
 
     Args:
-        name: What the user typed, dashes or underscores.
-        value: What stands behind it at the command line; empty for nothing.
+        name: The typed name, with dashes or underscores.
+        value: Its value at the command line; empty for none.
         known: Names of all options there are, dashes or underscores.
         written: How an option of that name is written.
-        notes: Say how it is used.
+        notes: Add how it is used.
         absent: The options are all there are of an algorithm (of a ``"learner"``: but for what it is made of and run
-            with), so that what none is for can be said.
+            with), so that a hint can name what has no option.
         foreign: Names of other libraries are taken.
     """
     known = list(known)
@@ -161,7 +161,7 @@ def near_options(
     there = [concept for concept in concepts if any(field in texts for field in concept.here)]
     if there:
         fields = dict.fromkeys(field for concept in there for field in concept.here if field in texts)
-        note = said(there[0].in_python or there[0].note, there[0].note) if notes else ""
+        note = for_reader(there[0].in_python or there[0].note, there[0].note) if notes else ""
         return f"did you mean {' or '.join(map(written, fields))}?" + (f" ({note})" if note else "")
     if concepts:  # what is known is no misspelled name of something else
         return _answer_without_field(concepts, texts, absent) if absent else ""
@@ -175,8 +175,8 @@ def near_options(
     near = [match for match in near if meant[match] not in [meant[other] for other in near[: near.index(match)]]]
     if not near:
         return ""
-    others = [", ".join(map(_bare(written), meant[match])) for match in near if match not in texts]
-    names = f" ({'; '.join(others)} here)" if others else ""
+    texts_near = [", ".join(map(_bare(written), meant[match])) for match in near if match not in texts]
+    names = f" ({'; '.join(texts_near)} here)" if texts_near else ""
     return f"did you mean {' or '.join(written(match) for match in near)}?{names}"
 
 
@@ -215,23 +215,23 @@ def _longer(name: str, known: Iterable[str]) -> list[str]:
 
 
 def _fields_of(name: str, concepts: Iterable[Concept], known: Iterable[str]) -> list[str]:
-    """What a name of another library stands for, among the options that are known."""
+    """The options that a name of another library means, among those that are known."""
     fields = (field for concept in concepts if name in concept.taken for field in concept.fields if field in known)
     return list(dict.fromkeys(fields))
 
 
 def _answer_without_field(concepts: Sequence[Concept], known: Collection[str], absent: Absent) -> str:
-    """What stands for concepts of which no option is ``known``; of a learner empty where nothing is sure."""
+    """The hint for concepts of which no option is ``known``; of a learner empty where nothing is sure."""
     outside = [concept.outside for concept in concepts if concept.outside and absent == "learner"]
     for text in (*outside, *(_text_without_field(concept, known, absent) for concept in concepts)):
         if text:
             return _with_options(text)
-    return "" if absent == "learner" else f"nothing here stands for it ({concepts[0].name})"
+    return "" if absent == "learner" else f"there is no counterpart here ({concepts[0].name})"
 
 
 def _text_without_field(concept: Concept, known: Collection[str], absent: Absent) -> str:
     """The first text that is true beside the options that are ``known``."""
-    if not concept.fields and absent != "learner" and (there := said(concept.in_python, "")):
+    if not concept.fields and absent != "learner" and (there := for_reader(concept.in_python, "")):
         return there
     beside = [text for field, text in concept.absent_beside.items() if field in known]
     return next((text for text in (*beside, concept.absent) if set(_OPTION.findall(text)) <= set(known)), "")
@@ -251,10 +251,10 @@ _FLAGS_ALONE = ("out", "quiet", "tasks", "jobs", "json", "traceback", "config")
 
 
 def _of_the_command_line(name: str) -> str:
-    """What to say of a name in a file that means one of the flags; empty for others, and in Python."""
+    """The hint for a name in a file that means one of the flags; empty for others, and in Python."""
     names = {_plain(name)} | {here for concept in concepts_named(_plain(name)) for here in concept.here}
     flags = [f"--{flag}" for flag in _FLAGS_ALONE if flag in names]
-    return said("", f"it is no option of a run: give {flags[0]} at the command line") if flags else ""
+    return for_reader("", f"it is no option of a run: give {flags[0]} at the command line") if flags else ""
 
 
 def unknown_options(
@@ -265,7 +265,7 @@ def unknown_options(
     Args:
         values: Names that were given.
         known: Names of all options there are.
-        where: What gave them.
+        where: Their source.
         absent: See ``near_options``.
     """
     known = list(known)

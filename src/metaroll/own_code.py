@@ -1,6 +1,6 @@
-"""Where the module is that a name stands for, told without importing it; and which folders modules may come from.
+"""Where the module of a name is, determined without importing it; and which folders modules may come from.
 
-A run names its environment, ``my_env:make`` say. Before a run of somebody else is rebuilt, one has to know which file
+A run names its environment, e.g. ``my_env:make``. Before a foreign run is rebuilt, it must be known which file
 that would execute.
 """
 
@@ -19,7 +19,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from metaroll.errors import MetarollError, UnknownNameError, said, unknown_name
+from metaroll.errors import MetarollError, UnknownNameError, for_reader, unknown_name
 
 __all__ = [
     "ENVIRONMENTS",
@@ -65,16 +65,16 @@ class OwnCodeError(MetarollError, ImportError):
 
 
 class PluginError(OwnCodeError):
-    """A plug-in of somebody else cannot be used; says which, where it is from, and what is missing."""
+    """A foreign plug-in cannot be used; names it, where it is from, and what is missing."""
 
 
 class Declared(NamedTuple):
-    """What a distribution declares as an entry point.
+    """An entry point that a distribution declares.
 
     Attributes:
         name: Its name.
         target: ``module:attribute``.
-        distribution, version: What declares it.
+        distribution, version: The declaring distribution.
     """
 
     name: str
@@ -96,19 +96,19 @@ class Declared(NamedTuple):
 @functools.cache
 def declared(group: str) -> tuple[Declared, ...]:
     """All that other distributions declare under an entry point, by name; nothing is imported."""
-    found = [
+    entries = [
         Declared(point.name, point.value, point.dist.name, point.dist.version)
         for point in metadata.entry_points(group=group)
         if point.dist is not None and point.dist.name != _OWN
     ]
-    return tuple(sorted(found))
+    return tuple(sorted(entries))
 
 
 @functools.cache
 def contributed(room: str = "contrib") -> dict[str, str]:
     """Name -> ``module:attribute`` of what a room of metaroll declares; nothing is imported.
 
-    The list ``entry_points.txt`` of the room is there before anything is installed. That of ``contrib``, algorithms and
+    The list ``entry_points.txt`` of the room exists before anything is installed. That of ``contrib``, algorithms and
     searches, is also in pyproject.toml; that of ``lab`` has its views.
     """
     ours = metadata.Distribution.at(Path(__file__).with_name(room))
@@ -126,10 +126,10 @@ def sort_declared(groups: Sequence[str], ours: Iterable[str]) -> tuple[Mapping[s
 
 
 @functools.cache
-def _sorted(found: Sequence[Declared], ours: frozenset[str]) -> tuple[Mapping[str, Declared], list[tuple[str, str]]]:
+def _sorted(entries: Sequence[Declared], ours: frozenset[str]) -> tuple[Mapping[str, Declared], list[tuple[str, str]]]:
     free: dict[str, Declared] = {}
     refused: list[tuple[str, str]] = []
-    for one in found:
+    for one in entries:
         why = ""
         if one.name in ours:
             why = "metaroll has that name itself"
@@ -151,7 +151,7 @@ def is_named(name: str) -> bool:
 
 
 def module_of(name: str) -> str | None:
-    """The module that ``module:attribute`` tells to import; ``None`` where a name tells none."""
+    """The module of ``module:attribute``; ``None`` for a name without one."""
     return None if ":" not in name or is_given(name) else name.partition(":")[0]
 
 
@@ -184,10 +184,10 @@ class GivenObjects:
     """Objects that a script has given, under names that its runs keep and other processes do not know.
 
     Args:
-        kind: What they are, in messages.
+        kind: Their kind, in messages.
         argument: Under which ``metaroll.load`` takes one again.
-        instead: What else to do, in messages.
-        make_known: Called with each name and object: makes it known where else that is needed, or says what is wrong.
+        instead: An alternative, in messages.
+        make_known: Called with each name and object: makes it known where else that is needed, or raises an error.
     """
 
     def __init__(
@@ -208,7 +208,7 @@ class GivenObjects:
             load = f"metaroll.load(run, {self._argument}=...)"
             raise UnknownNameError(
                 f"{self._kind} {name!r} is one that a script has given to metaroll.agent, and is known there only: "
-                f"{said(f'use {load} with it', f'go on with {load} in Python')}, or {self._instead}"
+                f"{for_reader(f'use {load} with it', f'continue with {load} in Python')}, or {self._instead}"
             )
         return self._objects[name]
 
@@ -232,22 +232,22 @@ _tables: dict[str, GivenObjects] = {}
 
 
 def held(names: Mapping[str, str | None]) -> list[Callable[[], None]]:
-    """What makes names stand again for the objects that they stand for now, whatever is given under them later.
+    """Functions that bind names again to their present objects, after any later change.
 
     Args:
         names: Argument of ``metaroll.load`` -> name of what it takes; of those that are not given there is nothing.
     """
-    given = [(_tables[argument], name) for argument, name in names.items() if name is not None and is_given(name)]
-    return [functools.partial(table.__setitem__, name, table[name]) for table, name in given]
+    bound = [(_tables[argument], name) for argument, name in names.items() if name is not None and is_given(name)]
+    return [functools.partial(table.__setitem__, name, table[name]) for table, name in bound]
 
 
 def attribute_of(name: str, what: str, explained: Callable[[BaseException], str | None] | None = None) -> Any:
-    """What ``module:attribute`` stands for; imports the module.
+    """The object of ``module:attribute``; imports the module.
 
     Args:
         name: The module and the attribute, both perhaps with dots.
-        what: What it is meant to be, in messages: ``"environment"``.
-        explained: Says, of an error of the module, what the user can do, if that is known.
+        what: Its kind, in messages: ``"environment"``.
+        explained: Returns, for an error of the module, what the user can do, if that is known.
 
     Raises:
         UnknownNameError: There is no such module, or nothing of this name in it.
@@ -255,7 +255,7 @@ def attribute_of(name: str, what: str, explained: Callable[[BaseException], str 
     """
     module_name, _, attribute = name.partition(":")
     if not attribute:
-        raise UnknownNameError(f"unknown {what} {name!r}: it names a module and nothing in it, {name}:NAME say")
+        raise UnknownNameError(f"unknown {what} {name!r}: it names a module and nothing in it; write {name}:NAME")
     add_code_folder()
     try:
         value = importlib.import_module(module_name)
@@ -273,7 +273,7 @@ def attribute_of(name: str, what: str, explained: Callable[[BaseException], str 
     for part in attribute.split("."):
         try:
             value, where = getattr(value, part), f"{where}.{part}"
-        except (Exception, SystemExit) as error:  # of a module that makes it when it is asked for
+        except (Exception, SystemExit) as error:  # of a module that makes it on access
             if isinstance(error, AttributeError) and error.obj is value:
                 known = [member for member in getattr(value, "__dict__", ()) if not member.startswith("_")]
                 raise unknown_name(f"name in {where}", part, known) from error
@@ -287,7 +287,7 @@ def look_in(folder: str) -> None:
     """Modules of environments may lie in ``folder``, too.
 
     It joins the path as late as ``add_code_folder``, when an environment is named: libraries try to import packages
-    that are not installed, and must not find a file of that name in whatever the current folder is.
+    that are not installed, and must not find a file of that name in the current folder.
     """
     if folder not in sys.path and folder not in _folders:
         _folders.append(folder)
@@ -300,7 +300,7 @@ def add_code_folder() -> None:
 
 
 def forbid(folder: Path) -> None:
-    """Nothing inside ``folder`` is found by name any more, neither here nor in workers that start later."""
+    """Stop finding modules inside ``folder`` by name, here and in workers that start later."""
     for places in (sys.path, _folders):
         # An empty entry is the current folder.
         places[:] = [place for place in places if not lies_in(Path(place or os.curdir), folder)]
@@ -314,11 +314,12 @@ def lies_in(path: Path, folder: Path) -> bool:
 
 
 def module_files(name: str) -> list[Path]:
-    """What would be executed to import the module ``name``: files of the packages around it, and last its own.
+    """The files that would be executed to import the module ``name``: those of the packages around it, and last its
+    own.
 
-    Folders stand for packages without an ``__init__``. Empty where there is no such module, or it has no file.
+    Folders are packages without an ``__init__``. Empty where there is no such module, or it has no file.
     """
-    found: list[Path] = []
+    files: list[Path] = []
     places: list[str] | None = None
     parts = name.split(".")
     if not all(part.isidentifier() for part in parts):
@@ -328,15 +329,15 @@ def module_files(name: str) -> list[Path]:
         origin, inner = _find(whole, part, places)
         if origin is None and inner is None:
             return []
-        found += [Path(origin)] if origin is not None else [Path(place) for place in inner or ()]
+        files += [Path(origin)] if origin is not None else [Path(place) for place in inner or ()]
         if count < len(parts) and inner is None:
             return []
         places = inner
-    return found
+    return files
 
 
 def in_file(where: str) -> str:
-    """Where a module, or ``module:attribute``, is, to go on behind its name; empty for a module that has no file."""
+    """Where a module, or ``module:attribute``, is, to follow its name; empty for a module that has no file."""
     files = module_files(module_of(where) or where)
     return f" in {files[-1]}" if files else ""
 
@@ -347,7 +348,7 @@ def _find(whole: str, part: str, places: Sequence[str] | None) -> tuple[str | No
     Args:
         whole: Its name.
         part: The last part of that.
-        places: Where its package looks for submodules; ``None`` for a module at the top.
+        places: Where its package searches for submodules; ``None`` for a module at the top.
     """
     loaded = sys.modules.get(whole)
     members = getattr(loaded, "__dict__", {})  # rather than attributes, for which a module may have a function

@@ -43,12 +43,12 @@ def frames_of_user(error: BaseException) -> list[Frame]:
     while current is not None and id(current) not in seen:
         seen.add(id(current))
         text = str(vars(current).get("worker_traceback", ""))
-        found = [
+        frames = [
             Frame(match["file"], int(match["line"]), match["function"], match["code"] or "")
             for match in _WORKER_FRAME.finditer(text)
         ]
-        found += _frames(current)
-        own = [frame for frame in found if is_of_user(frame)]
+        frames += _frames(current)
+        own = [frame for frame in frames if is_of_user(frame)]
         if own:
             return list(dict.fromkeys(own))[-_MOST:]
         current = current.__cause__ or current.__context__
@@ -62,9 +62,9 @@ def innermost(error: BaseException) -> Frame | None:
 
 
 def is_raised(error: BaseException) -> bool:
-    """Whether ``error`` comes of a ``raise``, of metaroll or of somebody who uses it, rather than of a mistake there.
+    """Whether ``error`` comes from a ``raise`` of metaroll or of the user's code, rather than from a mistake there.
 
-    NumPy and its like raise what they cannot do: shapes that do not fit together, say.
+    NumPy and its like raise what they cannot do: e.g. shapes that do not fit together.
     """
     frame = innermost(error)
     if frame is None or not frame.code.startswith("raise"):
@@ -76,8 +76,8 @@ def is_raised(error: BaseException) -> bool:
 
 
 def _frames(error: BaseException) -> list[Frame]:
-    found = traceback.extract_tb(error.__traceback__)
-    return [Frame(frame.filename, frame.lineno or 0, frame.name, frame.line or "") for frame in found]
+    summary = traceback.extract_tb(error.__traceback__)
+    return [Frame(frame.filename, frame.lineno or 0, frame.name, frame.line or "") for frame in summary]
 
 
 def is_of_user(frame: Frame) -> bool:

@@ -24,13 +24,13 @@ _TYPED = "<string>"
 """File of what ``exec`` or ``python -c`` has made, for which ``inspect`` takes lines of the script."""
 
 
-def is_ours(given: type | FunctionType) -> bool:
+def is_ours(definition: type | FunctionType) -> bool:
     """Whether a class or function is one of metaroll."""
-    return _package_of(given) == "metaroll"
+    return _package_of(definition) == "metaroll"
 
 
-def _package_of(given: type | FunctionType) -> str:
-    return (given.__module__ or "").partition(".")[0]
+def _package_of(definition: type | FunctionType) -> str:
+    return (definition.__module__ or "").partition(".")[0]
 
 
 def pieces_of(function: Any) -> list[Any]:
@@ -44,24 +44,24 @@ def pieces_of(function: Any) -> list[Any]:
 
 def hash_of(texts: Iterable[str]) -> dict[str, str]:
     """The entry of ``config.yaml`` about texts; empty without any."""
-    found = [re.sub(r" at 0x[0-9a-fA-F]+", "", text) for text in texts]
-    return {"sha256": hashlib.sha256("\n".join(found).encode()).hexdigest()} if found else {}
+    cleaned = [re.sub(r" at 0x[0-9a-fA-F]+", "", text) for text in texts]
+    return {"sha256": hashlib.sha256("\n".join(cleaned).encode()).hexdigest()} if cleaned else {}
 
 
-def sources_of(given: Any, seen: set[int] | None = None) -> list[str]:
+def sources_of(definition: Any, seen: set[int] | None = None) -> list[str]:
     """Of a function, or of a class and the classes that it is of: the text, and what it uses of its own module.
 
     Plain values (numbers, texts, tuples of these) are part of that. A lambda, and what was typed in, has its code
-    instead of a text: the text of a lambda is what stands around it, too.
+    instead of a text: the text of a lambda includes its surroundings.
 
     Args:
-        given: The function or class; of anything else there is none.
+        definition: The function or class; of anything else there is none.
         seen: Identities of those that are in it already, which are only named again.
     """
-    if not isinstance(given, type | FunctionType):
+    if not isinstance(definition, type | FunctionType):
         return []
     seen = set() if seen is None else seen
-    kinds = given.__mro__ if isinstance(given, type) else [given]
+    kinds = definition.__mro__ if isinstance(definition, type) else [definition]
     texts: list[str] = []
     for kind in filter(_is_users, kinds):
         if id(kind) in seen:
@@ -76,13 +76,13 @@ def sources_of(given: Any, seen: set[int] | None = None) -> list[str]:
     return texts
 
 
-def _is_users(given: type | FunctionType) -> bool:
-    package = _package_of(given)
+def _is_users(definition: type | FunctionType) -> bool:
+    package = _package_of(definition)
     return package not in _LIBRARIES and package not in sys.stdlib_module_names
 
 
 def _sources_of_class(kind: type, seen: set[int]) -> list[str]:
-    """What stands in the class itself: its text, methods, the fields of a dataclass, and plain values.
+    """The contents of the class itself: its text, methods, the fields of a dataclass, and plain values.
 
     Methods and values are those of what ``exec`` or a function has made, which has no text, or one with many others.
     """
@@ -104,12 +104,12 @@ def _sources_of_class(kind: type, seen: set[int]) -> list[str]:
 def _functions_of(member: Any) -> list[FunctionType]:
     """The functions of a method or property."""
     if isinstance(member, property):
-        found = [member.fget, member.fset, member.fdel]
+        functions = [member.fget, member.fset, member.fdel]
     else:
-        found = [member.func if isinstance(member, functools.cached_property) else member]
+        functions = [member.func if isinstance(member, functools.cached_property) else member]
     if isinstance(member, classmethod | staticmethod):
-        found = [member.__func__]
-    return [each for each in found if isinstance(each, FunctionType)]
+        functions = [member.__func__]
+    return [each for each in functions if isinstance(each, FunctionType)]
 
 
 def _source_of(function: FunctionType) -> str:
@@ -118,19 +118,19 @@ def _source_of(function: FunctionType) -> str:
     return (_text_of(function) if is_plain else "") or _stable_text(function.__code__, "", set())
 
 
-def _text_of(given: type | FunctionType) -> str:
+def _text_of(definition: type | FunctionType) -> str:
     """The text in the file; empty without one."""
     try:
-        text = textwrap.dedent(inspect.getsource(given)).strip()
-    except (OSError, TypeError, SyntaxError):  # typed in, say
+        text = textwrap.dedent(inspect.getsource(definition)).strip()
+    except (OSError, TypeError, SyntaxError):  # e.g. typed in
         return ""
     # Of a class that exec has made, inspect may take lines of the script.
-    is_found = isinstance(given, FunctionType) or re.search(rf"^class {given.__name__}\b", text, re.MULTILINE)
+    is_found = isinstance(definition, FunctionType) or re.search(rf"^class {definition.__name__}\b", text, re.MULTILINE)
     return text if is_found else ""
 
 
 def _values_of(function: FunctionType) -> list[Any]:
-    """What a function uses of what stands around it: defaults, variables of functions, and of the module."""
+    """The surroundings that a function uses: defaults, variables of functions, and of the module."""
     values = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
     for cell in function.__closure__ or ():
         with contextlib.suppress(ValueError):  # not set yet

@@ -40,7 +40,7 @@ _base_seed: int | None = None
 def set_seed(seed: int | None, sub_seed: int | None = None, sub_sub_seed: int | None = None) -> int | None:
     """Remember ``seed`` as the seed of samplers that are built without one.
 
-    No generator is touched: the samplers derive generators of their own from it. ``None`` forgets the seed.
+    No generator is touched: the samplers derive their own generators from it. ``None`` forgets the seed.
 
     Returns:
         ``effective_seed(seed, sub_seed, sub_sub_seed)``, with which third-party code may be seeded:
@@ -131,7 +131,7 @@ def isolated_rng(seed: int) -> Iterator[None]:
 
 
 class GlobalStream:
-    """One seeded stream of the global generators, in pieces: each ``with stream.active():`` goes on where the last
+    """One seeded stream of the global generators, in pieces: each ``with stream.active():`` continues where the last
     ended, and gives the caller's generators back as they were.
     """
 
@@ -174,7 +174,7 @@ _POLICY = 3
 
 
 def policy_generator(seed: tuple[int, int, int]) -> np.random.Generator:
-    """What the policy of the rollout seeded with ``seed`` draws from when the rollout begins.
+    """The generator that the policy of the rollout seeded with ``seed`` draws from when the rollout begins.
 
     Noise of steps is no stream but numbers by position (``functional/philox.py``), as the environment's seed is.
     """

@@ -1,13 +1,13 @@
 """``Stateful``: a class names the parts of its state once; they are written, and restored all or nothing.
 
-A part is an attribute, and the value that it has says how it is kept:
+A part is an attribute, and its value decides how it is kept:
 
 - ``None``, numbers, truth values and texts as they are; they come back as the type that is there.
 - Arrays and tensors as copies; they come back with the dtype, shape, device and order in memory of those that are
   there. A tensor with a gradient, which an optimizer may hold, is restored in place.
 - Generators of NumPy and of torch by their state, modules by their weights and buffers, optimizers of torch by their
   moments and settings; all of these are restored in place.
-- Whatever has ``state_dict`` and ``load_state_dict``, another ``Stateful`` among them, by these. Among collected data
+- Objects with ``state_dict`` and ``load_state_dict``, another ``Stateful`` among them, by these. Among collected data
   the first may take ``copy``, as ``Stateful.buffers_state_dict`` does. It stays as it is where ``None`` was saved in
   its place.
 - Named tuples and dataclasses by their fields, mappings by their keys, lists and tuples by their positions (``"0"``,
@@ -76,7 +76,7 @@ def parts(*names: str, **entries: str | Part | Parts) -> Parts:
 
 @runtime_checkable
 class Saved(Protocol):
-    """What has a state that can be saved, declared (``Stateful``) or written by hand."""
+    """An object with a state that can be saved, declared (``Stateful``) or written by hand."""
 
     def state_dict(self) -> Any: ...
     def load_state_dict(self, tree: Any, /) -> Any: ...
@@ -88,7 +88,7 @@ class _NamedTuple(Protocol):
 
 
 def told(attribute: str) -> Part:
-    """A part that is written for whoever reads the state, and not restored."""
+    """A part that is written for readers of the state, and not restored."""
     return Part(write=lambda owner: _written(owner, attribute), restore=lambda owner, tree: None)
 
 
@@ -108,7 +108,7 @@ class Stateful:
     buffer_parts = cast("Parts | Part | str | None", None)
 
     def state_dict(self) -> dict[str, Any]:
-        """The parts as nested dicts of copied arrays, tensors and plain values; buffers apart."""
+        """The parts as nested dicts of copied arrays, tensors and plain values; without buffers."""
         return _written(self, self.state_parts)
 
     def load_state_dict(self, tree: Mapping[str, Any]) -> None:
@@ -137,7 +137,7 @@ class Stateful:
         """Collected data that only the newest snapshot keeps; ``None`` where there are none.
 
         Args:
-            copy: ``False`` allows views, for whoever writes them to a file at once.
+            copy: ``False`` allows views, for a caller that writes them to a file at once.
         """
         return _written(self, self.buffer_parts, copy)
 
@@ -263,7 +263,7 @@ def _restore(owner: Any, part: Parts | Part | str | None, tree: Any, where: str 
 
 
 def _place(owner: Any, path: str) -> tuple[Any, str]:
-    """What holds the attribute at ``path``, and its name there."""
+    """The owner of the attribute at ``path``, and its name there."""
     *holders, name = path.split(".")
     for holder in holders:
         owner = _get(owner, holder)
@@ -328,13 +328,13 @@ def restored(own: Any, tree: Any) -> Any:
     if isinstance(own, np.generic):
         return type(own)(_plain(own.item(), tree))
     if isinstance(own, np.ndarray):
-        given, value = _checked_shape(np.asarray(tree), own), np.empty_like(own)
+        loaded, value = _checked_shape(np.asarray(tree), own), np.empty_like(own)
         with np.errstate(all="ignore"):  # what is lost is an error below
-            value[...] = given.real if given.dtype.kind == "c" and own.dtype.kind != "c" else given
-        if given.dtype != own.dtype:
-            rounded = given.dtype.kind == own.dtype.kind == "f"
-            kept = np.isfinite(value) == np.isfinite(given) if rounded else value == given
-            _check_kept(bool(np.all(kept)), given.dtype, own.dtype)
+            value[...] = loaded.real if loaded.dtype.kind == "c" and own.dtype.kind != "c" else loaded
+        if loaded.dtype != own.dtype:
+            rounded = loaded.dtype.kind == own.dtype.kind == "f"
+            kept = np.isfinite(value) == np.isfinite(loaded) if rounded else value == loaded
+            _check_kept(bool(np.all(kept)), loaded.dtype, own.dtype)
         return value
     if isinstance(own, np.random.Generator):
         own.bit_generator.state = tree
@@ -422,9 +422,9 @@ def _container(own: Any, entries: Mapping[str, Any], tree: Any) -> Any:
     return type(own)(values.values())
 
 
-def _check_kept(kept: bool, given: Any, own: Any) -> None:
+def _check_kept(kept: bool, loaded: Any, own: Any) -> None:
     if not kept:
-        raise ShapeError(f"must have values that {own} can hold, as it is here, got others of {given}")
+        raise ShapeError(f"must have values that {own} can hold, as it is here, got others of {loaded}")
 
 
 def _checked_shape(value: Any, own: Any) -> Any:
@@ -454,14 +454,14 @@ def _torch_restored(own: Any, tree: Any) -> Any:
     import torch
 
     if isinstance(own, torch.Tensor):
-        given = _checked_shape(torch.as_tensor(tree), own)
-        if given.dtype != own.dtype:
-            value = (given.real if given.is_complex() and not own.is_complex() else given).to(own.dtype)
-            rounded = given.is_floating_point() and own.is_floating_point()
-            kept = value.isfinite() == given.isfinite() if rounded else value.to(given.dtype) == given
-            _check_kept(bool(kept.all()), given.dtype, own.dtype)
+        loaded = _checked_shape(torch.as_tensor(tree), own)
+        if loaded.dtype != own.dtype:
+            value = (loaded.real if loaded.is_complex() and not own.is_complex() else loaded).to(own.dtype)
+            rounded = loaded.is_floating_point() and own.is_floating_point()
+            kept = value.isfinite() == loaded.isfinite() if rounded else value.to(loaded.dtype) == loaded
+            _check_kept(bool(kept.all()), loaded.dtype, own.dtype)
         with torch.no_grad():
-            return (own if own.requires_grad else torch.empty_like(own)).copy_(given)
+            return (own if own.requires_grad else torch.empty_like(own)).copy_(loaded)
     if isinstance(own, torch.Generator):
         own.set_state(tree.cpu())
     elif isinstance(own, torch.nn.Module):
@@ -513,7 +513,7 @@ def _load_optimizer_tree(optimizer: Any, tree: Mapping[str, Any]) -> None:
         if wrong := [k for k, v in known.items() if isinstance(own.get(k), float) and not isinstance(v, int | float)]:
             raise ValueError(f"{wrong[0]} of group {i} must be a number, got {known[wrong[0]]!r}")
         groups.append({**own, **known, "params": own["params"]})
-    # Copies: torch would go on in the very tensors of the tree.
+    # Copies: torch would go on writing into the tensors of the tree.
     state = {int(i): {k: _saved_value(v) for k, v in entry.items()} for i, entry in tree["state"].items()}
     _check_shapes(state, [parameter for group in optimizer.param_groups for parameter in group["params"]])
     optimizer.load_state_dict({"state": state, "param_groups": groups})

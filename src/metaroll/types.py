@@ -33,10 +33,10 @@ __all__ = [
 ]
 
 Context = Mapping[str, np.ndarray]
-"""What a policy has access to of its task: name -> array of one row, e.g. ``{"z": (latent_dim,)}``."""
+"""A policy's knowledge of its task: name -> array of one row, e.g. ``{"z": (latent_dim,)}``."""
 
 PolicyState = dict[str, np.ndarray]
-"""What a policy remembers: name -> array ``(N, ...)`` with one row per slot."""
+"""The memory of a policy: name -> array ``(N, ...)`` with one row per slot."""
 
 
 def flat_dim(space: gymnasium.Space[Any]) -> int:
@@ -56,7 +56,7 @@ def flat_dim(space: gymnasium.Space[Any]) -> int:
 
 @dataclass(frozen=True)
 class EnvSpec:
-    """What an environment shows and accepts.
+    """Observation, action and state spaces of an environment, and its step limit.
 
     Labels name the entries of a flat space (``("x", "theta", "x_dot", "theta_dot")``), for tables, plots and masks.
     """
@@ -159,7 +159,7 @@ class EnvUpdate(ABC):
     ``replaces``.
 
     Attributes:
-        task: What logs, batched simulators and overlap checks read.
+        task: The task, for logs, batched simulators and overlap checks.
         builds_env: Whether it builds its environment itself, so that there need not be one to be changed.
     """
 
@@ -167,7 +167,7 @@ class EnvUpdate(ABC):
     builds_env: bool = False
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Say what there is, where somebody makes none of it."""
+        """Refuse instances of the abstract class, with an error that names the concrete ones."""
         if cls is EnvUpdate:
             raise TypeError(
                 "EnvUpdate is the class that updates derive from: make a SetTaskUpdate, a NewEnvUpdate, an "
@@ -185,7 +185,7 @@ class EnvUpdate(ABC):
 
 
 class TaskNote(EnvUpdate):
-    """Changes nothing: says which task has been set in the environment already.
+    """Changes nothing: records which task has been set in the environment already.
 
     Args:
         task: The task.
@@ -211,14 +211,15 @@ class RolloutPlan:
             draw (and record) fresh entropy.
         env_update: Variation of the environment; ``None`` means the environment as it was given.
         init_state: Initial state handed to the environment's reset, shape ``(state_dim,)``.
-        parameters: Flat policy parameters ``(P,)``; ``None`` means those that the engine was told last.
-        context: What the policy knows of the task, e.g. ``{"z": (latent_dim,)}``; ``None`` means what it believes
-            itself (``Policy.plan_context``), which is written here when the plan runs; an empty one tells nothing.
+        parameters: Flat policy parameters ``(P,)``; ``None`` means the last ones of the engine.
+        context: The policy's knowledge of the task, e.g. ``{"z": (latent_dim,)}``; ``None`` means its own
+            belief (``Policy.plan_context``), which is written here when the plan runs; an empty one carries no
+            information.
         max_steps: Truncate after this many steps.
-        eval: Evaluation mode: randomization of environments is off unless asked for.
+        eval: Evaluation mode: randomization of environments is off unless requested.
         deterministic: Act with the mean of the policy; ``None`` means "as ``eval``".
         stop_on_done: End at the environment's own ending.
-        extras: Notes of who made the plan: ``name`` is what errors call the rollout, instead of its index and seed;
+        extras: Notes of the plan's maker: ``name`` is what errors call the rollout, instead of its index and seed;
             ``domain_param`` are domain parameters that have been set in the environment already.
     """
 
@@ -247,7 +248,7 @@ class RolloutPlan:
         if self.context is not None and not isinstance(self.context, Mapping):
             raise TypeError(
                 f"context of a RolloutPlan must be a dict of arrays, got {type(self.context).__name__}; give "
-                'each array a name, {"z": array} say'
+                'each array a name, e.g. {"z": array}'
             )
 
     @property
@@ -264,13 +265,13 @@ class RolloutPlan:
 
 
 class SlotStep(NamedTuple):
-    """What one step of all slots returns; rows of frozen slots repeat the observation, with reward 0 and no ending.
+    """The result of one step of all slots; rows of frozen slots repeat the observation, with reward 0 and no ending.
 
     ``observations (E, ...)``, ``rewards (E,)`` float64, ``terminated (E,)`` and ``truncated (E,)`` bool, and ``infos``:
     either name -> array ``(E, ...)`` (batched simulators) or a list of E dicts (lists of environments).
     The true last observation is in ``observations`` also where an episode ends: nothing resets itself.
-    ``states`` are those after the step, where ``Slots.attach`` asked for them and they are known: ``(E, S)``, or a list
-    of E arrays ``(S,)`` (``None`` where an environment does not tell its state).
+    ``states`` are those after the step, where ``Slots.attach`` requested them and they are known: ``(E, S)``, or a list
+    of E arrays ``(S,)`` (``None`` where an environment does not report its state).
     """
 
     observations: Any
@@ -285,24 +286,24 @@ SlotsKind = Literal["list", "batched", "physics", "vector"]
 """A list of environments, a cheap simulator of rows, an expensive one, a vector environment of others."""
 
 SlotsResume = Literal["state", "replay", "nothing"]
-"""How a half-done rollout goes on elsewhere: its state is set; its actions are taken again; not at all."""
+"""How a half-done rollout continues elsewhere: its state is set; its actions are taken again; not at all."""
 
 
 @dataclass(frozen=True)
 class SlotsInfo:
-    """What slots are.
+    """Properties of slots.
 
     Attributes:
-        name: What rollouts call the environment.
+        name: Name of the environment in rollouts.
         kind: Decides how many slots a unit of work has.
         steps_past_end: A slot may be stepped after its rollout has ended, at no harm and little cost, and what it does
-            then is ignored: the loop looks for endings at the end of a block of lock-steps only. Otherwise a slot is
+            then is ignored: the loop checks for endings at the end of a block of lock-steps only. Otherwise a slot is
             never stepped past an ending.
         resets_together: Slots can only be reset all at once.
         can_keep: ``keep`` is offered.
-        resumes: How a half-done rollout goes on in other slots, with the same bits: ``"state"`` where ``running_state``
-            and ``resume`` are offered, ``"replay"`` where a reset with its plan and its actions lead to the same again,
-            ``"nothing"`` where neither does (generators that no plan seeds, say).
+        resumes: How a half-done rollout continues in other slots, with the same bits: ``"state"`` where
+            ``running_state`` and ``resume`` are offered, ``"replay"`` where a reset with its plan and its actions lead
+            to the same again, ``"nothing"`` where neither does (e.g. generators that no plan seeds).
     """
 
     name: str
@@ -317,9 +318,9 @@ class Slots(ABC):
     """Many environments that are stepped together; a slot without a plan is frozen.
 
     Attributes:
-        num_slots: How many (E).
+        num_slots: Number of slots, E.
         env_spec: Spaces, labels and time limit, the same for all.
-        info: What these slots are.
+        info: Properties of these slots.
         record_states: Whether ``SlotStep.states`` are wanted (see ``attach``).
         shows: Whether ``SlotStep.observations`` are wanted (see ``attach``).
         beat: Called with ``"reset"`` or ``"step"`` now and then where single environments are slow (see ``attach``).
@@ -335,7 +336,7 @@ class Slots(ABC):
     def attach(
         self, *, beat: Callable[[str], None] | None = None, record_states: bool = False, shows: bool = True
     ) -> None:
-        """Say who watches that work goes on, whether states are to be told with every step, and whether observations.
+        """Set the heartbeat, whether states are reported with every step, and whether observations are.
 
         Without ``shows``, observations are read only by the NaN check: slots that report their states as an array, and
         may be stepped past an ending, need not compute them (``SlotStep.observations`` is ``None`` then).
@@ -351,15 +352,15 @@ class Slots(ABC):
         """Step the slots where ``active (E,)`` is true with their rows of ``actions``; results are fresh memory."""
 
     def keep(self, slots: np.ndarray) -> None:
-        """Go on with these slots only (``(k,)``, increasing): slot ``i`` is then what was ``slots[i]``, E is ``k``."""
+        """Continue with these slots only (``(k,)``, increasing): slot ``i`` becomes ``slots[i]``, E becomes ``k``."""
         raise NotImplementedError(f"{self.info.name} keeps all its slots")
 
     def running_state(self, slots: np.ndarray) -> dict[str, np.ndarray]:
-        """All it takes to go on with the rollouts in ``slots (k,)``, name -> ``(k, ...)`` (``resumes="state"``)."""
-        raise NotImplementedError(f"{self.info.name} does not tell its whole state")
+        """All it takes to continue with the rollouts in ``slots (k,)``, name -> ``(k, ...)`` (``resumes="state"``)."""
+        raise NotImplementedError(f"{self.info.name} does not report its whole state")
 
     def resume(self, slots: np.ndarray, state: Mapping[str, np.ndarray]) -> None:
-        """Go on in ``slots (k,)``, which have been reset with the same plans, from what ``running_state`` returned."""
+        """Continue in ``slots (k,)``, already reset with the same plans, from what ``running_state`` returned."""
         raise NotImplementedError(f"{self.info.name} does not take its whole state")
 
     def states(self) -> np.ndarray | Sequence[np.ndarray | None] | None:
@@ -371,25 +372,25 @@ class Slots(ABC):
         return None
 
     def domain_param(self, slot: int) -> dict[str, Any] | None:
-        """Domain parameters of the rollout in a slot, where its environment tells them."""
+        """Domain parameters of the rollout in a slot, where its environment reports them."""
         return None
 
     def alike(self, slots: np.ndarray) -> Sequence[Hashable] | None:
         """An entry for each of ``slots (k,)``. Two are equal where their slots have the same name, seconds per step,
-        domain parameters and ``provenance``. ``None``: each slot has to be asked.
+        domain parameters and ``provenance``. ``None``: each slot has to be queried.
         """
         return None
 
     def name_of(self, slot: int) -> str:
-        """What the environment in a slot is called."""
+        """The name of the environment in a slot."""
         return self.info.name
 
     def provenance(self, slot: int) -> dict[str, Any] | None:
-        """What the environment in a slot says of its versions and rules."""
+        """The versions and rules of the environment in a slot."""
         return None
 
     def reset_info(self, slot: int) -> Mapping[str, Any]:
-        """What the environment in a slot told at its last reset."""
+        """The info of the environment in a slot at its last reset."""
         return {}
 
     def environments(self, *, make: bool = False) -> list[Any]:
@@ -406,7 +407,7 @@ class Slots(ABC):
 
 @dataclass(frozen=True)
 class PolicyInfo:
-    """What a policy is, for those who run it.
+    """Properties of a policy, for the engine that runs it.
 
     Attributes:
         noise_dim: Random numbers per row and step. They come from the generator of the rollout's plan; rollouts that
@@ -422,7 +423,7 @@ class PolicyInfo:
         recurrent: Actions depend on earlier observations, through the state rows.
         slow: The policy runs row by row in Python.
         takes_domain_params: ``initial_state`` is given the domain parameters of each rollout's environment.
-        looks: ``act`` looks at observations; else any will do.
+        looks: ``act`` reads observations; else any will do.
         draws: ``initial_state`` may draw from its generators; if not, none need to be made.
         always_random: It knows no deterministic way to act: rollouts that act deterministically get noise as well.
         runs_on_torch: It is a torch module with ``act_on_torch``, which does what ``act`` does, on any device.
@@ -445,7 +446,8 @@ class PolicyInfo:
 
 
 class Policy(ABC):
-    """What acts. All that differs between slots lives in ``state`` (one row per slot), never in the policy.
+    """Maps observations to actions. All that differs between slots lives in ``state`` (one row per slot), never in the
+    policy.
 
     Objects of other libraries and functions become policies by ``as_policy``.
     """
@@ -453,7 +455,7 @@ class Policy(ABC):
     @property
     @abstractmethod
     def info(self) -> PolicyInfo:
-        """What the policy is; the same as long as it lives."""
+        """Properties of the policy, which never change."""
 
     @abstractmethod
     def act(
@@ -468,7 +470,7 @@ class Policy(ABC):
 
         Args:
             obs: Flat observations ``(N, obs_dim)``, or the environment's own batch for a ``structured`` policy.
-            state: What ``initial_state`` and the last call returned, name -> ``(N, ...)``.
+            state: State from ``initial_state`` or the last call, name -> ``(N, ...)``.
             noise: Random numbers ``(N, noise_dim)``, see ``PolicyInfo``.
             deterministic: One flag, or one per row ``(N,)``.
             parameters: Flat ``(P,)``, stacked ``(N, P)`` (a different policy in every row), blocks ``(N / 8, P)`` (see
@@ -481,7 +483,7 @@ class Policy(ABC):
 
     @abstractmethod
     def acting_parameters(self) -> np.ndarray:
-        """The flat parameters ``(P,)`` that ``act`` uses, on the CPU, in memory of their own; ``(0,)`` without any."""
+        """The flat parameters ``(P,)`` that ``act`` uses, on the CPU, in their own memory; ``(0,)`` without any."""
 
     def initial_state(
         self,
@@ -493,7 +495,7 @@ class Policy(ABC):
 
         Args:
             contexts: Context of each rollout, or ``None``.
-            generators: Source of each rollout's draws (a latent z, say).
+            generators: Source of each rollout's draws (e.g. a latent z).
             domain_params: Domain parameters of each rollout's environment (``None`` where they are not known), for
                 policies with ``info.takes_domain_params``.
         """
@@ -527,7 +529,7 @@ class Policy(ABC):
         return state
 
     def plan_context(self) -> Context | None:
-        """What the policy believes about its task: the context of rollouts whose plans bring none."""
+        """The policy's belief about its task: the context of rollouts whose plans bring none."""
         return None
 
     @property
@@ -547,7 +549,7 @@ class Policy(ABC):
 
 
 class Runner(Protocol):
-    """All that an algorithm may ask of its driver. Nobody assigns attributes on it."""
+    """All that an algorithm may ask of its driver. No attributes are assigned on it."""
 
     @property
     def step_itr(self) -> int:
@@ -591,7 +593,7 @@ class Runner(Protocol):
         actions: Any = None,
         deterministic: bool = False,
     ) -> Sequence[Any]:
-        """Up to ``num_steps`` steps in each of ``num_slots`` rollouts that go on from call to call.
+        """Up to ``num_steps`` steps in each of ``num_slots`` rollouts that continue from call to call.
 
         For algorithms that do not wait for the end of an episode. The result is ``Rollouts``: pieces of rollouts, as
         columns, in the order of the rollouts' numbers (``plans[i].index``). A piece with ``done[-1]`` ends with its
@@ -605,7 +607,7 @@ class Runner(Protocol):
                 calls of a run.
             parameters: Flat policy parameters ``(P,)``; ``None`` means those that the algorithm's policy has now.
             actions: Actions ``(num_slots, ...)`` for all of these steps, instead of those of the policy, which is not
-                asked (what it remembers stands still).
+                asked (what it remembers does not change).
             deterministic: Act by the deterministic policy; the same in all calls of a run.
         """
         ...
@@ -628,7 +630,7 @@ class Runner(Protocol):
             num_domains: Domains of each.
             num_init_states_per_domain: Rollouts in each domain.
             deterministic: Act by the deterministic policy.
-            fields: Names of the columns that the algorithm looks at, ``("rewards",)`` say, if it needs no more: others
+            fields: Names of the columns that the algorithm reads, e.g. ``("rewards",)``, if it needs no more: others
                 are not recorded then (unless paths are stored). ``None``: all.
         """
         ...
@@ -640,8 +642,9 @@ class Runner(Protocol):
     def log(self, metrics: Mapping[str, float]) -> None: ...
 
     def progress(self, phase: str, done: int, total: int) -> None:
-        """Say how far a phase is: ``"warm-up"`` or ``"sampling"`` (environment steps, which the runner goes on to count
-        itself), ``"updates"`` (gradient steps) or ``"evaluation"`` (episodes). It is cheap, and changes no result.
+        """Report the progress of a phase: ``"warm-up"`` or ``"sampling"`` (environment steps, which the runner goes on
+        counting itself), ``"updates"`` (gradient steps) or ``"evaluation"`` (episodes). It is cheap, and changes no
+        result.
         """
         ...
 
@@ -658,7 +661,7 @@ class PartsRunner(Runner, Protocol):
         contexts: Sequence[Context | None] | None = None,
         missing: Sequence[int] | None = None,
     ) -> Iterator[tuple[Sequence[int], Sequence[Any]]]:
-        """What one call of ``obtain_samples`` would give, some variations at a time: positions, and a list for each.
+        """The result of one call of ``obtain_samples``, some variations at a time: positions, and a list for each.
 
         How they are divided changes no bit. Between two parts the runner may save a snapshot: the algorithm stores each
         part before it asks for the next, and after a resume it asks for what it still lacks.

@@ -24,7 +24,7 @@ PINNED = {
         r"^([\w.-]+)==([\w.]+)$", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE
     )
 }
-TESTED_EXTRAS = ("fast", "mujoco", "plot", "tables", "dev")
+TESTED_EXTRAS = ("fast", "mujoco", "tables", "dev")
 TESTED = [*PROJECT["dependencies"], *(r for e in TESTED_EXTRAS for r in PROJECT["optional-dependencies"][e])]
 
 

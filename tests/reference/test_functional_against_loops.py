@@ -11,9 +11,9 @@ from scipy.signal import lfilter
 from metaroll.functional.advantages import gae
 from metaroll.functional.returns import (
     discounted_reverse_cumsum,
-    discounted_reverse_cumsum_dense,
     discounted_reverse_cumsum_ragged,
     discounted_sum,
+    reverse_scan,
 )
 
 
@@ -37,7 +37,7 @@ def test_ragged_equals_one_by_one(gamma: float) -> None:
     np.testing.assert_array_equal(discounted_reverse_cumsum_ragged(data, bounds, gamma), np.concatenate(expected))
     rows = rng.normal(size=(4, 6))
     np.testing.assert_array_equal(
-        discounted_reverse_cumsum_dense(rows, gamma), [discounted_reverse_cumsum(row, gamma) for row in rows]
+        reverse_scan(rows.T, gamma).T, [discounted_reverse_cumsum(row, gamma) for row in rows]
     )
 
 

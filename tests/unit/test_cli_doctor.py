@@ -26,7 +26,7 @@ def test_this_machine_passes_and_the_json_is_all_there_is(capsys, tmp_path, monk
     assert all(check["hint"] for check in found.values() if check["status"] == "warn")
     assert metadata.version("metaroll") in found["metaroll"]["value"]
     assert found["rollout"]["value"].startswith("20 steps in a worker process after")
-    assert {"packages", "extra fast", "extra mujoco", "extra plot", "plug-ins", "processors"} <= found.keys()
+    assert {"packages", "extra fast", "extra mujoco", "extra video", "plug-ins", "processors"} <= found.keys()
     assert list(tmp_path.iterdir()) == []  # looking leaves nothing behind
 
 
@@ -139,16 +139,16 @@ def test_a_metaroll_that_is_not_installed_says_so(monkeypatch):
 
 def test_extras_are_those_that_this_version_uses():
     found = doctor.extras_in_use()
-    assert {"fast", "mujoco", "plot"} <= set(found)
+    assert {"fast", "mujoco", "video"} <= set(found)
     assert not {"", "all", "dev"} & set(found)
 
 
 def test_an_extra_that_is_missing_is_a_hint_with_its_line(monkeypatch):
-    lines = ["gpu-of-nobody>=3; extra == 'plot'", "numpy>=2; extra == 'fast'"]
+    lines = ["gpu-of-nobody>=3; extra == 'video'", "numpy>=2; extra == 'fast'"]
     monkeypatch.setattr(metadata, "requires", lambda name: lines)
-    found = doctor.extra_check("plot")
+    found = doctor.extra_check("video")
     assert found.status == "skip"  # nobody has to have it
-    assert found.value == "optional: runs have no pictures without it (gpu-of-nobody is missing)"
+    assert found.value == "optional: videos are GIFs without it (gpu-of-nobody is missing)"
     assert found.hint == "pip install 'gpu-of-nobody>=3'"
     assert doctor.extra_check("fast").value == f"numpy {metadata.version('numpy')}"
 

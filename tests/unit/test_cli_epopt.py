@@ -82,7 +82,7 @@ def test_a_family_draws_its_own_and_nothing_drawn_is_told(tmp_path, capfd):
         (["pend", "--epsilon", "0"], "epsilon"),
         (["pend", "--rollouts-per-epoch", "0"], "--rollouts-per-epoch must be"),
         (["pend", "--steps-per-epoch", "100"], "steps-per-epoch"),
-        (["CartPole-v1"], "no usual ranges are known: say what varies, as in --randomize-param"),
+        (["CartPole-v1"], "no usual ranges are known"),
         (["CartPole-v1", "--randomize-param", "lenght=0.3:0.7"], "did you mean 'length'"),
         (["CartPole-v1", "--randomize-param", "length=0.7:0.3"], "--randomize-param must be NAME=LOW:HIGH"),
         (["CartPole-v1", *("--randomize-param", "length=1:2") * 2], "--randomize-param names 'length' twice"),

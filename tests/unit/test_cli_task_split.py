@@ -71,7 +71,7 @@ def test_a_family_that_is_tested_on_its_training_tasks_says_so(place: Path, caps
     assert main(["evaluate", "run"]) == 0
     for text in (out, capsys.readouterr().out):
         text = " ".join(text.replace("│", " ").split())
-        assert "no verdict: gain " in text and "of these 2 tasks; from chance it can be told with 6 or more rep" in text
+        assert "no verdict: gain " in text and "of these 2 tasks; it takes 6 or more rep" in text
 
 
 @pytest.mark.parametrize(

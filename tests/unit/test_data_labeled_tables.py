@@ -247,9 +247,7 @@ def test_what_a_table_cannot_hold_is_named() -> None:
     with pytest.raises(TypeError, match="env_spec must be an EnvSpec"):
         rollout.to_pandas(3)  # pyright: ignore[reportArgumentType]
     wide = StepSequence(rewards=[0.0], observations=np.zeros((2, 2)), actions=[[0.0]])
-    with pytest.raises(
-        ShapeError, match=r"observations must have entries of shape \(1,\) as env_spec says, got \(2,\)"
-    ):
+    with pytest.raises(ShapeError, match=r"observations must have entries of shape \(1,\).*, got \(2,\)"):
         wide.to_pandas(SPEC)
 
 

@@ -118,7 +118,7 @@ def test_trajectories_may_have_one_more_observation() -> None:
 
 def test_a_batch_needs_what_it_cannot_know() -> None:
     path = to_path(make())
-    with pytest.raises(DataError, match="path 0 does not say where it ended"):
+    with pytest.raises(DataError, match="path 0"):
         TrajectoryBatch.from_trajectory_list(SPEC, [path])
     with pytest.raises(DataError, match="after the end of sub-rollout 0 is not stored"):
         TrajectoryBatch.from_trajectory_list(SPEC, [{**path, "dones": np.zeros(3, dtype=bool)}])

@@ -559,7 +559,7 @@ def test_an_array_that_is_smaller_than_its_shape_takes_no_memory(tmp_path: Path)
     with zipfile.ZipFile(path, "w") as archive:
         for name, data in entries.items():
             archive.writestr(name, data)
-    with pytest.raises(RecordingError, match="'rewards' is longer or shorter than it says"):
+    with pytest.raises(RecordingError, match="'rewards' is longer or shorter"):
         load_rollout(path)
 
 

@@ -224,7 +224,7 @@ def test_mistakes_are_explained(two: Any) -> None:
         env.set_task({"goal": (0, 0)})
     assert env.get_task() is None
     env.set_task(two.train_tasks[0])
-    with pytest.raises(ValueError, match="the task says where an episode starts"):
+    with pytest.raises(ValueError, match="init_state"):
         env.reset(options={"init_state": np.zeros(3)})
     env.reset()
     with pytest.raises(ShapeError, match=r"action must have shape \(4,\), got \(3,\)"):

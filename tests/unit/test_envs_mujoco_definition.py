@@ -214,7 +214,7 @@ def test_wrong_input_is_told(tmp_path: Path) -> None:
         ({"xpos_before": 1.0}, ValueError, "task must not have an entry 'xpos_before'"),
         ({"dt": 1.0}, ValueError, "task must not have an entry 'dt'"),
         ({"body_mass:cart": 1.0}, ValueError, r"names that arguments .* can have, .*TaskFamily\.from_params"),
-        ([1.0], TypeError, r"task must be a dict of numbers and arrays, \{'goal': 1.0\}, say, got \[1.0\]"),
+        ([1.0], TypeError, r"task must be a dict of numbers and arrays.*, got \[1.0\]"),
     ],
 )
 def test_tasks_that_functions_could_not_be_told(task: Any, error: type[Exception], text: str) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import builtins
 from pathlib import Path
-from typing import Any
 
 import gymnasium
 import numpy as np
@@ -60,16 +58,3 @@ def test_record_video_films_a_simulator(tmp_path: Path):
             done = terminated or truncated
     (film,) = tmp_path.glob("videos/*.mp4")
     assert film.stat().st_size > 1000
-
-
-def test_missing_pillow_is_named(monkeypatch: pytest.MonkeyPatch):
-    true_import = builtins.__import__
-
-    def without_pillow(name: str, *args: Any, **kwargs: Any) -> Any:
-        if name == "PIL":
-            raise ImportError("No module named 'PIL'")
-        return true_import(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without_pillow)
-    with pytest.raises(ImportError, match=r"drawing needs Pillow: pip install 'matplotlib>=3.9' 'pillow>=10.1'"):
-        draw(PendulumModel(), np.zeros(2), np.zeros(0), PendulumModel().nominal)

@@ -215,9 +215,9 @@ def test_a_task_of_nan_is_refused_when_the_family_is_made():
 def test_names_of_constructors_must_tell_them_apart():
     family = TaskFamily.from_constructors([functools.partial(Sized, size=s) for s in range(20)], horizon=5)
     assert "Sized(size=3)" in [update.task for update in family.tasks.updates or []]
-    with pytest.raises(ValueError, match=r"names of their own.*got 'Line' twice; give a dict"):
+    with pytest.raises(ValueError, match=r"names, .*got 'Line' twice; give a dict"):
         TaskFamily.from_constructors([Line, Line])
-    with pytest.raises(ValueError, match="names of their own"):
+    with pytest.raises(ValueError, match="names"):
         TaskFamily.from_constructors([lambda: Line()])
     with pytest.raises(TypeError, match="must be functions or classes"):
         TaskFamily.from_constructors({"a": 3})  # type: ignore[dict-item]
@@ -257,7 +257,7 @@ def test_bad_params_are_refused_when_the_family_is_made(params, error, message):
 
 
 def test_bad_environments_and_tasks_are_refused():
-    with pytest.raises(TypeError, match=r"ToldByReset has no sample_tasks\(num_tasks\): add it, or say what its tasks"):
+    with pytest.raises(TypeError, match=r"ToldByReset has no sample_tasks\(num_tasks\): add it"):
         TaskFamily.from_env(ToldByReset)
     with pytest.raises(TypeError, match="make_env must be a class or function"):
         TaskFamily.from_env(Line())  # type: ignore[arg-type]

@@ -102,7 +102,7 @@ def test_the_last_reward_that_is_seen_may_be_another_one(batched: bool) -> None:
         assert (one.rewards < 0.0).all() and np.isfinite(seen).all()
     assert any((one.observations[1:, -2] > 0.0).any() for one in made)
     assert update == TrialUpdate(update.update, 2, 8, "sparse_reward") != TrialUpdate(update.update, 2, 8)
-    with pytest.raises(RolloutError, match=r"the info 'hidden' must be told with every step, but is not; .* has: at"):
+    with pytest.raises(RolloutError, match=r"the info 'hidden' must be .* with every step.* has: at"):
         rollout(TrialWrapper(Walk(), 2, 5, "hidden"), lambda obs: 1, seed=0, max_steps=3)
 
 
@@ -164,7 +164,7 @@ def test_what_makes_no_trial_is_refused() -> None:
     with pytest.raises(TypeError, match="Box or Discrete observation_space, got Tuple"):
         TrialWrapper(gymnasium.make("Blackjack-v1"), 2)
     for maker in (lambda: TrialWrapper(gymnasium.make("CartPole-v1"), 2), functools.partial(TrialWrapper, Walk(), 2)):
-        with pytest.raises(TypeError, match=r"has no sample_tasks\(num_tasks\): add it, or say what"):
+        with pytest.raises(TypeError, match=r"has no sample_tasks\(num_tasks\): add it"):
             TaskFamily.from_env(maker)
 
 
@@ -182,7 +182,7 @@ def test_a_trial_says_where_its_tasks_are() -> None:
     trial, bare = TrialWrapper(Walk(), 2), TrialWrapper(gymnasium.make("CartPole-v1"), 2)
     with pytest.raises(AttributeError, match=r"no attribute 'set_task'; call env.unwrapped.set_task"):
         trial.set_task(1.0)
-    with pytest.raises(AttributeError, match="'sample_tasks', and CartPoleEnv inside lacks it: add it there, or say"):
+    with pytest.raises(AttributeError, match="'sample_tasks', and CartPoleEnv inside lacks it: add it there"):
         bare.sample_tasks(2)
     with pytest.raises(
         AttributeError, match="'get_task', and Walk inside lacks it: add it there, or remember the task"

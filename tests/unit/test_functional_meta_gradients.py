@@ -9,7 +9,7 @@ from meta_cases import THETA, distribution, exact_samples, finite_difference, pr
 
 from metaroll.functional.distributions import gaussian_kl_per_row
 from metaroll.functional.gradients.meta_gradients import (
-    adam_state,
+    AdamState,
     adam_step,
     adapt,
     clipped_by_norm,
@@ -168,7 +168,8 @@ def test_adam_is_that_of_torch():
     drawn = torch.Generator().manual_seed(0)
     weights = torch.randn(5, generator=drawn, dtype=torch.float64)
     theirs = weights.clone().requires_grad_()
-    optimizer, state = torch.optim.Adam([theirs], lr=0.01), adam_state(weights)
+    zeros = torch.zeros_like(weights)
+    optimizer, state = torch.optim.Adam([theirs], lr=0.01), AdamState(zeros, zeros, weights.new_zeros(()))
     for _ in range(4):
         gradient = torch.randn(5, generator=drawn, dtype=torch.float64)
         theirs.grad = gradient.clone()

@@ -14,7 +14,7 @@ from metaroll.functional.series.noise import (
     deviation,
     difference_noise,
     fitted_prediction_residuals,
-    interpolation_noise,
+    interpolation_residuals,
     noise_differs,
     smoothed_rows,
     telling_spans,
@@ -58,6 +58,10 @@ def test_differences_of_series_that_jump_up_and_down():
     assert difference_noise([np.zeros((2, 3))]).tolist() == [math.inf] * 3  # nothing can be said
     draws = np.random.default_rng(1).normal(0.0, [0.1, 2.0], (3000, 2))
     np.testing.assert_allclose(difference_noise([draws + np.linspace(0, 50, 3000)[:, None]]), [0.1, 2.0], rtol=0.05)
+
+
+def interpolation_noise(series: list[np.ndarray], inputs: list[np.ndarray]) -> np.ndarray:
+    return deviation(np.concatenate(interpolation_residuals(series, inputs)))
 
 
 @pytest.mark.parametrize("share", [0.0, 0.005, 0.02])

@@ -118,7 +118,7 @@ def test_the_gradient_follows_the_network_that_counts_in_each_row(
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_gradients_go_where_they_are_wanted(backend: Backend) -> None:
     case = Case(backend, (3, 4, 2), None, "tanh")
-    places = [backend.empty(tuple(p.shape), p) for p in case.given([*case.weights, *case.biases])]
+    places = [backend.empty(p, tuple(p.shape)) for p in case.given([*case.weights, *case.biases])]
     net = case.net(gradients=places)
     net(case.array(case.x))
     gradients = net.pull(case.array(torch.ones(1, 9, 2, dtype=torch.float64)))

@@ -5,12 +5,13 @@ import pytest
 import torch
 
 from metaroll.errors import ShapeError
+from metaroll.functional.arrays import to_flags
 from metaroll.functional.returns import (
     discounted_reverse_cumsum,
-    discounted_reverse_cumsum_dense,
     discounted_reverse_cumsum_ragged,
     discounted_sum,
     n_step_sums,
+    reverse_scan,
 )
 
 
@@ -45,15 +46,15 @@ def test_ragged_and_dense_restart() -> None:
     assert discounted_reverse_cumsum_ragged([1, 2, 3, 4, 5], [0, 2, 5], 0.5).tolist() == expected
     tensor = discounted_reverse_cumsum_ragged(torch.tensor([1.0, 2, 3, 4, 5]), [0, 2, 5], 0.5)
     assert isinstance(tensor, torch.Tensor) and tensor.dtype == torch.float32 and tensor.tolist() == expected
-    dense = discounted_reverse_cumsum_dense([[1, 2, 0], [3, 4, 5]], 0.5)
-    assert dense.tolist() == [[2.0, 2.0, 0.0], [6.25, 6.5, 5.0]]
-    ends = [[False, True, False, False, True]]
-    assert discounted_reverse_cumsum_dense([[1, 2, 3, 4, 5]], 0.5, ends).tolist() == [expected]
+    dense = reverse_scan(np.array([[1, 2, 0], [3, 4, 5]]).T, 0.5)
+    assert dense.T.tolist() == [[2.0, 2.0, 0.0], [6.25, 6.5, 5.0]]
+    ends = np.array([[False, True, False, False, True]])
+    assert reverse_scan(np.array([[1, 2, 3, 4, 5]]).T, 0.5, ends.T).T.tolist() == [expected]
 
 
 def test_infinite_reward_stays_in_its_rollout() -> None:
     assert discounted_reverse_cumsum_ragged([1.0, np.inf], [0, 1, 2], 0.5).tolist() == [1.0, np.inf]
-    assert discounted_reverse_cumsum_dense([[1.0, np.inf]], 0.5, [[True, True]]).tolist() == [[1.0, np.inf]]
+    assert reverse_scan(np.array([[1.0], [np.inf]]), 0.5, np.ones((2, 1), dtype=bool)).tolist() == [[1.0], [np.inf]]
 
 
 def test_discounted_sum_kinds() -> None:
@@ -79,8 +80,6 @@ def test_bad_input_is_named() -> None:
         discounted_reverse_cumsum(3.0, 0.5)
     with pytest.raises(ValueError, match="increase strictly from 0"):
         discounted_reverse_cumsum_ragged([1.0, 2.0], [0, 1], 0.5)
-    with pytest.raises(ShapeError, match=r"\(N, T\)"):
-        discounted_reverse_cumsum_dense([1.0], 0.5)
 
 
 def test_one_series_gives_a_single_number() -> None:
@@ -97,7 +96,7 @@ def test_discount_zero_is_the_first_entry_whatever_follows() -> None:
         np.testing.assert_array_equal(discounted_reverse_cumsum(data, 0), data)
         np.testing.assert_array_equal(discounted_reverse_cumsum(np.transpose([data]), 0)[:, 0], data)
         np.testing.assert_array_equal(discounted_reverse_cumsum_ragged(data, [0, 3], 0.0), data)
-        np.testing.assert_array_equal(discounted_reverse_cumsum_dense([data], 0.0)[0], data)
+        np.testing.assert_array_equal(reverse_scan(np.array(data)[:, None], 0.0)[:, 0], data)
         assert discounted_sum(data, 0) == 1.0
     assert discounted_sum([0.0] * 2000 + [np.inf], 0.5) == np.inf  # 0.5**2000 rounds to 0
 
@@ -107,7 +106,7 @@ def test_the_result_is_never_the_data_itself() -> None:
     for gamma in (0.0, 0.5):
         discounted_reverse_cumsum(data, gamma)[:] = 7.0
         discounted_reverse_cumsum_ragged(data, [0, 3], gamma)[:] = 7.0
-        discounted_reverse_cumsum_dense(data[None], gamma)[:] = 7.0
+        reverse_scan(data[:, None], gamma)[:] = 7.0
     assert data.tolist() == [1.0, 1.0, 1.0]
 
 
@@ -118,8 +117,6 @@ def test_short_floats(dtype: torch.dtype) -> None:
     assert isinstance(ragged, torch.Tensor) and ragged.dtype == dtype and ragged.tolist() == [3.0, 4.0, 4.0]
     assert discounted_sum(data, 0.5).dtype == dtype
     assert discounted_reverse_cumsum(data, 0.5).tolist() == [3.0, 4.0, 4.0]
-    dense = discounted_reverse_cumsum_dense(data[None], 0.5)
-    assert isinstance(dense, torch.Tensor) and dense.dtype == dtype
 
 
 @pytest.mark.parametrize(
@@ -127,9 +124,9 @@ def test_short_floats(dtype: torch.dtype) -> None:
     [([["False", "True"]], TypeError), ([[0, 2]], ValueError), ([[0.0, float("nan")]], ValueError)],
 )
 def test_ends_are_true_or_false(ends, error) -> None:
-    assert discounted_reverse_cumsum_dense([[1.0, 2.0]], 0.5, [[1, 0]]).tolist() == [[1.0, 2.0]]
+    assert to_flags("ends", [[1, 0]]).tolist() == [[True, False]]
     with pytest.raises(error, match="ends"):
-        discounted_reverse_cumsum_dense([[1.0, 2.0]], 0.5, ends)
+        to_flags("ends", ends)
 
 
 def test_n_step_sums_by_hand() -> None:

@@ -302,9 +302,9 @@ def test_entry_points_are_listed_without_an_import(folder: Path, capsys: pytest.
         ("other", "half_file:HALF", "", r"half_file\.py: its row must be called 'other', .* got name='half'"),
         ("half", "half_file:HALF", "raise RuntimeError('broken')", r"1\.2\) in .*half_file\.py .*RuntimeError: broken"),
         ("half", "half_file:HALF", "raise SystemExit(3)", r"1\.2\) in .*half_file\.py .*SystemExit: 3"),
-        ("half", "half_file", "", r"'half_file': it names a module and nothing in it, half_file:NAME say"),
+        ("half", "half_file", "", r"'half_file': it names a module and nothing in it; write half_file:NAME"),
         ("half", "half_file:OLD", "OLD = dataclasses.replace(HALF, api=7)", r"version 1 of the interface, got api=7"),
-        ("half", "half_file:OLD", "OLD = dataclasses.replace(HALF, api=None)", r"got api=None: say it, api=1"),
+        ("half", "half_file:OLD", "OLD = dataclasses.replace(HALF, api=None)", r"got api=None: .*api=1"),
         (
             "half",
             "half_file:BAD",

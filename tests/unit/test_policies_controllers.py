@@ -87,7 +87,7 @@ def test_what_a_controller_believes_may_be_given():
 
 def test_wrong_inputs_are_named():
     env = QQubeSwingUpEnv()
-    with pytest.raises(DataError, match="'gravity_const' is not told by domain_param"):
+    with pytest.raises(DataError, match="'gravity_const'"):
         QubeController({"mass_rot_pole": 1.0})
     with pytest.raises(TypeError, match=r"domain_param must be a dict such as env.domain_param, got list"):
         QubeController([1.0])  # type: ignore[arg-type]
@@ -95,5 +95,5 @@ def test_wrong_inputs_are_named():
     state = controller.initial_state([None], [np.random.default_rng()])
     with pytest.raises(ShapeError, match=r"CartPoleController takes observations of shape \(N, 5\), got \(1, 6\)"):
         controller.act(env.reset(seed=0)[0][None], state, np.zeros((1, 0)))
-    with pytest.raises(DataError, match="is not told by the rollout's environment"):
+    with pytest.raises(DataError, match="the rollout's environment"):
         CartPoleController().initial_state([None], [np.random.default_rng()])

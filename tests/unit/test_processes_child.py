@@ -77,7 +77,7 @@ def test_a_child_that_was_killed_says_so(tmp_path):
     for _ in range(2):
         assert child.last_words() == (
             "last line\nhalf a li\nit was killed by SIGKILL. "
-            "If memory ran out (the system's log, dmesg, tells), run fewer at a time."
+            "If memory ran out (see the system's log, dmesg), run fewer at a time."
         )
         child.close()
 
@@ -96,7 +96,7 @@ def test_children_run_some_at_a_time_and_those_that_fail_are_named(tmp_path):
     begin = {name: (lambda name=name: Child(SAY, [name, "words of " + name])) for name in ("0", "3", "00")}
     said = {name: [] for name in begin}
     told = lambda name, lines: said[name].extend(lines)  # noqa: E731
-    assert run_children(begin, 2, begun=begun, told=told, ended=ended) == ["3"]
+    assert run_children(begin, 2, begun=begun, reported=told, ended=ended) == ["3"]
     assert max(most) == 2 and said["00"] == ["00", "words of 00"] and words["3"] == "3\nwords of 3"
 
 
@@ -114,7 +114,7 @@ def test_an_error_meanwhile_ends_all_in_order(error, tmp_path):
 
     paths = [tmp_path / name for name in "ab"]
     with pytest.raises(error):
-        run_children({path.name: (lambda path=path: begin(path)) for path in paths}, 2, told=told)
+        run_children({path.name: (lambda path=path: begin(path)) for path in paths}, 2, reported=told)
     assert [child.last_words() for child in children] == ["ready\ntold to end"] * 2
     assert all(gone(child.pid) for child in children)
 

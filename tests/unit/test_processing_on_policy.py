@@ -120,7 +120,7 @@ def test_domain_parameters_come_from_the_rollout_or_from_its_plan():
     told = make([1], True, rollout_info={"domain_param": {"g": 9.8, "m": 2.0}, "plan": {"task": {"g": 1.0}}})
     planned = make([1], True, rollout_info={"plan": {"task": {"g": 5.0, "m": np.array(3.0)}}})
     assert domain_rows([told, planned], ["m", "g"]).tolist() == [[2.0, 9.8], [3.0, 5.0]]
-    with pytest.raises(DataError, match=r"'l' is not told by rollout 0 \(it tells: g, m\)"):
+    with pytest.raises(DataError, match=r"'l' .* rollout 0 .*g, m"):
         domain_rows([told], ["l"])
     with pytest.raises(DataError, match="none"):
         domain_rows([make([1], True)], ["g"])

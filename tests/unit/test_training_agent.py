@@ -785,7 +785,7 @@ def test_families_in_a_module_are_named_after_it(tmp_path: Path, monkeypatch: py
 
 
 def test_a_run_that_exists_is_not_said_to_go_on_in_a_copy(ppo: metaroll.Agent) -> None:
-    with pytest.raises(RunExistsError, match=r"`metaroll resume .*` in a shell goes on in it, .* in a copy;"):
+    with pytest.raises(RunExistsError, match=r"`metaroll resume .*` in a shell .*, .* a copy"):
         metaroll.agent("ppo", "Pendulum-v1", run_dir=ppo.run_dir, **PPO)
 
 

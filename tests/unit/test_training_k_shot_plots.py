@@ -31,7 +31,7 @@ def example_study(num_tasks: int = 6, oracle: bool = True) -> AdaptationStudy:
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     kept: list[Any] = []
-    monkeypatch.setattr(plots, "_finish", lambda figure, axes, path, last: kept.append(axes) or path)
+    monkeypatch.setattr(plots, "_save", lambda figure, path: kept.append(figure.axes[0]) or path)
     return kept
 
 

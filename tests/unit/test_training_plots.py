@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +54,7 @@ def test_a_run_without_evaluations_has_a_picture_too(tmp_path: Path) -> None:
 
 def test_a_short_run_of_a_policy_shows_its_final_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[Any] = []
-    monkeypatch.setattr(plots, "_finish", lambda figure, axes, path, last: kept.append(axes) or path)
+    monkeypatch.setattr(plots, "_save", lambda figure, path: kept.append(figure.axes[0]) or path)
     log = MetricsLog(tmp_path)
     log.append(0, 600, "train", {"loss": 1.0})
     log.flush()
@@ -78,30 +77,26 @@ def test_the_adaptation_curve_of_a_result_or_its_dict(tmp_path: Path) -> None:
     assert one.read_bytes().startswith(PNG)
 
 
+@pytest.mark.parametrize("kind", plots.PICTURE_KINDS)
+def test_the_same_numbers_give_the_same_bytes(kind: str, tmp_path: Path) -> None:
+    one, two = (plot_adaptation_curve(example_result(), tmp_path / f"{name}.{kind}") for name in "ab")
+    assert one.read_bytes() == two.read_bytes()
+
+
 def test_a_single_task_has_no_interval_but_a_picture(tmp_path: Path) -> None:
     assert plot_adaptation_curve(example_result(1), tmp_path / "a.png").exists()
-
-
-def test_without_matplotlib_the_cure_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "matplotlib" else find(name))
-    for draw in (
-        lambda: plot_learning_curve(tmp_path),
-        lambda: plot_adaptation_curve(example_result(), tmp_path / "a"),
-    ):
-        with pytest.raises(ImportError, match=r"matplotlib>="):
-            draw()
 
 
 def test_the_pictures_say_what_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     texts: list[str] = []
 
-    def finish(figure: Any, axes: Any, path: Path, references: Any) -> Path:
+    def save(figure: Any, path: Path) -> Path:
+        axes = figure.axes[0]
         legend = axes.get_legend_handles_labels()[1]
         texts[:] = [axes.get_title("left"), *(t.get_text() for t in axes.texts), axes.get_ylabel(), *legend]
         return path
 
-    monkeypatch.setattr(plots, "_finish", finish)
+    monkeypatch.setattr(plots, "_save", save)
     plot_adaptation_curve(example_result(), tmp_path / "a.png", references={"floor": -15.9})
     assert texts[:3] == [
         "Adapting to a new task",
@@ -118,7 +113,7 @@ def test_the_pictures_say_what_is_shown(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_a_single_epoch_has_visible_intervals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[Any] = []
-    monkeypatch.setattr(plots, "_finish", lambda figure, axes, path, last: kept.append(axes) or path)
+    monkeypatch.setattr(plots, "_save", lambda figure, path: kept.append(figure.axes[0]) or path)
     write_metrics(tmp_path, epochs=1)
     plot_learning_curve(tmp_path)
     assert len(kept[0].containers) == 2  # error bars instead of bands without width

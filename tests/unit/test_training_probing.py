@@ -15,7 +15,7 @@ from metaroll import DomainParamUpdate, RolloutEngine, RolloutPlan
 from metaroll.configs.inference import InferenceOptions
 from metaroll.data.recordings import save_rollouts
 from metaroll.data.step_sequence import StepSequence
-from metaroll.envs.base.env_state import asked_state
+from metaroll.envs.base.env_state import declared_state
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import DataError, RolloutError, ShapeError
 from metaroll.inference.posterior import Posterior
@@ -229,7 +229,7 @@ OPTIONS = InferenceOptions(hold_out=0, segment_length=20, noise="none")
             Blind,
             PUSHED,
             DataError,
-            r"nothing says in which states .*: Blind does not tell .*no method .*start in options.*your_simulator.md",
+            r"simulations of .* start: Blind .*no method .*start in options.*your_simulator.md",
         ),
         (
             Deaf,
@@ -479,7 +479,7 @@ def test_what_is_rounded_or_set_later_is_not_limited() -> None:
 
 def test_functions_of_the_user_may_change_what_they_are_given() -> None:
     rows = np.ones((3, 2))
-    asked_state(Careless(), rows)
+    declared_state(Careless(), rows)
     np.testing.assert_array_equal(rows, np.ones((3, 2)))
     [log] = logged(Cart, {"mass": 0.8}, count=1, steps=60)
     before = log.observations.copy()

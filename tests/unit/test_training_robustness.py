@@ -102,13 +102,13 @@ def drawn(monkeypatch: pytest.MonkeyPatch, folder: Any, result: RobustnessMap) -
     """The axes of the picture, after it was laid out."""
     found = []
 
-    finish = plots._finish
+    save = plots._save
 
-    def keep(figure: Any, axes: Any, path: Any, references: Any) -> Any:
-        found.append(axes)
-        return finish(figure, axes, path, references)
+    def keep(figure: Any, path: Any) -> Any:
+        found.append(figure.axes[0])
+        return save(figure, path)
 
-    monkeypatch.setattr(plots, "_finish", keep)
+    monkeypatch.setattr(plots, "_save", keep)
     plot_robustness(result, folder / "map.png")
     return found[0]
 

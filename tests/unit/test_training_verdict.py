@@ -113,11 +113,11 @@ def test_the_way_to_the_oracle_begins_at_the_floor_where_one_is_known() -> None:
         ),
         (
             judge([-7.0], [-10.0]),
-            "no verdict: gain +3.00 on 1 task; from chance it can be told with 6 or more",
+            "no verdict: gain +3.00 on 1 task; it takes 6 or more to tell it from chance",
         ),
         (
             judge(np.full(5, -7.0), np.full(5, -10.0), mismatched=np.full(5, -10.0)),
-            "no verdict: gain +3.00 on 5 tasks; from chance it can be told with 6 or more",
+            "no verdict: gain +3.00 on 5 tasks; it takes 6 or more to tell it from chance",
         ),
     ],
 )

@@ -1,6 +1,6 @@
 """Names of seed documents 002 and 003: garage's task samplers and PEARL, and the garage classes that they refer to.
 
-A name that is not built yet raises an AttributeError that says so; ``docs/coverage.md`` lists the state of each.
+A name that is not built yet raises an AttributeError; ``docs/coverage.md`` lists the state of each.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Names of seed document 001: ``metarl.np.algos``.
 
-A name that is not built yet raises an AttributeError that says so; ``docs/coverage.md`` lists the state of each.
+A name that is not built yet raises an AttributeError; ``docs/coverage.md`` lists the state of each.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """All configs: what can be set of learners, searches, samplers, evaluations and runs.
 
-Importing them loads no torch, but for those of ``metaroll.contrib``, each of which stands in the file of its algorithm.
+Importing them loads no torch, but for those of ``metaroll.contrib``, each of which is in the file of its algorithm.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _CONTRIBUTED = {
     "RecurrentSACConfig": "metaroll.contrib.recurrent_sac",
     "TQCConfig": "metaroll.contrib.tqc",
 }
-"""Configs that stand in the file of their algorithm, which is loaded when one is first used: name -> module."""
+"""Configs that are in the file of their algorithm, which is loaded when one is first used: name -> module."""
 
 __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
     "ARSConfig",

@@ -1,4 +1,4 @@
-"""What several algorithms share beside their learners: networks, environments to train in, replay, outer updates."""
+"""Settings shared by several algorithms beside their learners: networks, environments, replay, outer updates."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class OwnNetwork(Config):
     policy: Annotated[
         str | None,
         "A network of your own, a torch.nn.Module, or what makes one of an EnvSpec, as module:attribute: it takes the "
-        "place of the hidden layers of the policy, whose output layer stands behind it (null: hidden_sizes).",
+        "place of the hidden layers of the policy, whose output layer follows it (null: hidden_sizes).",
     ] = None
 
     def check(self) -> None:
@@ -151,7 +151,7 @@ class Replay(Config):
     """A replay buffer that is built for a run."""
 
     memory_limit: Annotated[
-        Whole | None, "Refuse a replay buffer that could outgrow so many bytes; null: more than this machine has."
+        Whole | None, "Refuse a replay buffer that could outgrow this many bytes; null: more than this machine has."
     ] = None
 
 
@@ -161,7 +161,7 @@ class GoalReplay(Replay):
 
     hindsight_ratio: Annotated[
         Share,
-        "Share of replayed steps that get a goal which was reached later in their episode (0.8, say), in an "
+        "Share of replayed steps that get a goal which was reached later in their episode (e.g. 0.8), in an "
         "environment with goals in its observations and compute_reward(achieved, desired, info).",
     ] = 0.0
 

@@ -89,10 +89,10 @@ class MetaEvaluationConfig(Config):
             most = option_text("num_adaptation_episodes", rounds * length)
             raise self.wrong("num_prior_episodes", f"be at most {most}")
         if rounds > 1 or self.adapt_from == "last":
-            others = [option_name(name) for name in ("adaptation_rounds", "episodes_per_round", "adapt_from")]
+            options = [option_name(name) for name in ("adaptation_rounds", "episodes_per_round", "adapt_from")]
             raise ValueError(
                 f"{option_name('posterior_sampling')} adapts after every episode from all of them: leave "
-                f"{', '.join(others)} out, or switch it off"
+                f"{', '.join(options)} out, or switch it off"
             )
 
     def rounds(self, inner_steps: int = 1) -> tuple[int, int]:

@@ -55,10 +55,8 @@ class InferenceOptions(Config):
         "What recorded and simulated rollouts are compared by: bayessim (sums of products of actions and changes, "
         "their mean and variance), all-steps, delta-steps, last-step, or dtw (distances by dynamic time warping).",
     ] = "bayessim"
-    every: Annotated[Whole, "Features leave out steps: they use one in so many."] = 1
-    segment_length: Annotated[int, Bounds(2), "Steps after which a simulation starts anew from the recorded state."] = (
-        20
-    )
+    every: Annotated[Whole, "Features leave out steps: they use one in this many."] = 1
+    segment_length: Annotated[int, Bounds(2), "Steps after which a simulation restarts from the recorded state."] = 20
     num_simulations: Annotated[
         Whole,
         "Sets of parameters that are simulated, in all rounds. Where checks find, after several rounds, that too "
@@ -102,7 +100,7 @@ class InferenceOptions(Config):
 
 
 def _as_text(noise: Any) -> str:
-    """A number, a dict or ``None`` as the text that says the same."""
+    """A number, a dict or ``None`` as the equivalent text."""
     if isinstance(noise, Mapping):
         return ",".join(f"{label}={std}" for label, std in noise.items())
     return "none" if noise is None else str(noise)

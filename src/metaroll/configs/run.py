@@ -16,7 +16,7 @@ SnapshotMode = Literal["all", "last", "gap", "gap_overwrite", "gap_and_last", "n
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig(Config):
-    """What a run needs beside the settings of its algorithm and its evaluations."""
+    """Settings of a run beside those of its algorithm and its evaluations."""
 
     size: Annotated[
         Literal["small", "medium", "paper"] | None,

@@ -46,7 +46,7 @@ _ARGUMENTS = ("algo", "env", "run_dir", "tasks", "out", "config", "seeds", "jobs
 
 _OFF_POLICY: Parts = (ReluNetworks, Domains, GoalReplay)
 _SEARCH: Parts = (configs.SearchConfig, configs.Trials, configs.Starts, TanhNetworks, Domains)
-"""Of searches: how candidates are tried, and what acts."""
+"""Of searches: how candidates are tried, and the acting policy."""
 _META: Parts = (configs.MAMLConfig, MetaNetworks, HeldOutTasks)
 
 CONFIGS: Mapping[str, Parts] = {
@@ -71,7 +71,7 @@ ADAPTING = ("pearl", "rl2", "maml", "promp", "dice")
 """Names of algorithms that adapt to tasks."""
 
 FILLED: Mapping[str, frozenset[str]] = {
-    # An epoch is a number of trials, each of a task of its own, which the wrapper limits.
+    # An epoch is a number of trials, each of its own task, which the wrapper limits.
     "rl2": frozenset(("domain_params", "gradients", "privileged", "steps_per_epoch", "tasks_per_epoch")),
 }
 """Fields that an algorithm fills itself, which are no options."""
@@ -94,10 +94,10 @@ def with_search(search: type[Config]) -> Parts:
     return (search, *_SEARCH)
 
 
-def add_algorithm(name: str, given: Any) -> None:
+def add_algorithm(name: str, source: Any) -> None:
     """Know a plug-in: its ``Algorithm``, or a class of searches."""
     parts, adapting, filled = (
-        (with_search(given), False, ()) if isinstance(given, type) else (given.configs, given.adapts, given.filled)
+        (with_search(source), False, ()) if isinstance(source, type) else (source.configs, source.adapts, source.filled)
     )
     plugin = _Plugin(parts, adapting, frozenset(filled))
     if _plugins.get(name) != plugin:
@@ -155,24 +155,24 @@ def options_with(parts: Parts, adapting: bool, filled: Collection[str] = ()) -> 
 
 
 def taken_names(parts: Parts, adapting: bool) -> dict[str, type[Any]]:
-    """Fields of configs of somebody else with names that every run has already: name -> the class that adds it.
+    """Fields of foreign configs with names that every run has already: name -> the class that adds it.
 
     A field of ours may have one (``deterministic``), and then goes before that of evaluations.
     """
     beside = (configs.RunConfig, _evaluation_of(adapting))
     taken = {*_ARGUMENTS, *(option.name for kind in beside for option in options_of(kind))}
-    found: dict[str, type[Any]] = {}
+    taken_by: dict[str, type[Any]] = {}
     for kind in parts:
         for name in (option.name for option in options_of(kind) if option.name in taken):
             bases = [base for base in kind.__mro__ if dataclasses.is_dataclass(base)]
             adds = [base for base in bases if name in {field.name for field in dataclasses.fields(base)}][-1]
             if not own_sources.is_ours(adds):
-                found[name] = adds
-    return found
+                taken_by[name] = adds
+    return taken_by
 
 
 def current_names(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration of a run with the names that options have now, whatever version has written it."""
+    """The configuration of a run of any version, with the names that options have now."""
     if not is_known(str(config.get("algo"))):
         return dict(config)
     current = dict(config)

@@ -1,1 +1,1 @@
-"""What a rollout leaves behind: trajectories, views on them, replay buffers."""
+"""Data of rollouts: trajectories, views on them, replay buffers."""

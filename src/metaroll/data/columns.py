@@ -134,7 +134,7 @@ def group_columns(columns: Iterable[str]) -> dict[str, Any]:
     Parts ``.0``, ``.1``, ... make a tuple, any others a dict. Columns whose names do not make whole arrays (``x[1]``
     without ``x[0]``; ``x`` beside ``x.mean``) are fields of their own, under their full names.
     """
-    found: dict[str, dict[tuple[str, ...], dict[tuple[int, ...], str]]] = {}
+    grouped: dict[str, dict[tuple[str, ...], dict[tuple[int, ...], str]]] = {}
     order: dict[str, list[str]] = {}
     for column in columns:
         match = _NAME.fullmatch(column)
@@ -143,10 +143,10 @@ def group_columns(columns: Iterable[str]) -> dict[str, Any]:
             path, index = (column,), ()
         else:
             index = tuple(map(int, match["index"].split(","))) if match["index"] else ()
-        found.setdefault(path[0], {}).setdefault(path[1:], {})[index] = column
+        grouped.setdefault(path[0], {}).setdefault(path[1:], {})[index] = column
         order.setdefault(path[0], []).append(column)
     fields: dict[str, Any] = {}
-    for field, leaves in found.items():
+    for field, leaves in grouped.items():
         built = {path: _whole_array(names) for path, names in leaves.items()}
         arrays = {path: array for path, array in built.items() if array is not None}
         nested = any(path[:end] in leaves for path in leaves for end in range(len(path)))

@@ -58,7 +58,7 @@ def _arrays_equal(a: Any, b: Any) -> bool:
 
 
 def first_difference(a: StepStorage, b: StepStorage, compare_info: bool = True) -> str | None:
-    """What differs between two rollouts, in words (the name of the field first), or ``None`` if nothing does."""
+    """The difference between two rollouts, in words (the name of the field first), or ``None`` if there is none."""
     if a.data_names != b.data_names:
         return f"data_names: {a.data_names} and {b.data_names}"
     if (len(a), a.continuous, a.data_format) != (len(b), b.continuous, b.data_format):
@@ -90,7 +90,7 @@ def _finals_equal(a: StepStorage, b: StepStorage) -> bool:
         right = b._finals[path]
         if not np.array_equal(left.present, right.present):
             return False
-        rows = np.flatnonzero(left.present)  # what stands in the other rows means nothing
+        rows = np.flatnonzero(left.present)  # the other rows hold no values
         if not trees_equal(left.values[rows], right.values[rows]):
             return False
     return True

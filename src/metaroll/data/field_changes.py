@@ -15,7 +15,7 @@ from metaroll.errors import ShapeError
 __all__ = ["PADDED", "pad_flags", "pad_leaf", "padding_mask", "process_fields"]
 
 PADDED = "padded"
-"""Name of the field that says which steps are padding."""
+"""Name of the field that marks steps that are padding."""
 
 Path = tuple[Any, ...]
 
@@ -116,7 +116,7 @@ def padding_mask(field: Array | None, length: int) -> np.ndarray:
 
 
 def pad_leaf(leaf: Array, count: int, value: float | None, path: tuple[Any, ...]) -> Array:
-    """``leaf (N, ...)`` and ``count`` more entries: its last one for ``value=None``, else what stands for ``value``.
+    """``leaf (N, ...)`` and ``count`` more entries: its last one for ``value=None``, else the pad value for ``value``.
 
     Raises:
         ValueError: ``value`` does not fit into the integers of the leaf.
@@ -143,7 +143,7 @@ def pad_leaf(leaf: Array, count: int, value: float | None, path: tuple[Any, ...]
 
 
 def _fill(kind: str, limits: Any, value: float, path: tuple[Any, ...]) -> Any:
-    """What stands for the pad value in an array of a kind: a whole number among integers, False among bools."""
+    """The pad value in an array of a kind: a whole number among integers, False among bools."""
     if kind == "f":
         return value
     if kind == "b" or not value.is_integer():  # NaN and infinities are no whole numbers either

@@ -45,7 +45,7 @@ def _labels(env_spec: EnvSpec) -> dict[str, tuple[str, ...]]:
                 raise ValueError(f"{kind}_labels must not hold {taken[0]!r}, the name of another column; rename it")
             result[field] = labels
     if set(result.get("actions", ())) & set(result.get("observations", ())):
-        del result["actions"]  # a joint's torque is called as its angle is: columns ``actions[i]`` tell them apart
+        del result["actions"]  # a joint's torque is called as its angle is: columns ``actions[i]`` distinguish them
     return result
 
 
@@ -224,12 +224,12 @@ def _count_steps(df: Any, labels: Sequence[str], continuous: bool) -> int:
 def _count_entries(
     df: Any, labels: Sequence[str], length: int, continuous: bool, name: str, least: int | None = None
 ) -> int:
-    """Number of entries of a field: that of the steps, or one more if something stands in the row after them."""
+    """Number of entries of a field: that of the steps, or one more if the row after them is not empty."""
     known = max((_count_known(df, label) for label in labels), default=0)
     if known > length + 1 or known < (length if least is None else least):
         raise ShapeError(
             f"{name} must have an entry for each of the {length} steps that have actions, and one more at most; "
-            f"the last one stands in row {known}"
+            f"the last one is in row {known}"
         )
     return length + 1 if continuous and known == length + 1 else length
 
@@ -271,7 +271,7 @@ def _rewards(df: Any, fields: Mapping[str, Any], length: int, task: Any) -> np.n
     if not columns:
         return np.zeros(length)
     if (known := _count_known(df, columns[0])) < length:
-        raise ShapeError(f"rewards must have as many entries as actions, {length}; the last one stands in row {known}")
+        raise ShapeError(f"rewards must have as many entries as actions, {length}; the last one is in row {known}")
     rewards = _numbers(df, columns[0], length, gaps=False)
     return rewards if columns[0] == "rewards" else rewards[:, None]
 
@@ -325,8 +325,8 @@ def fields_to_columns(
         if env_spec is not None and name in labels:
             new = list(_labeled_columns(_space(env_spec, name), labels[name], tree, name))
         else:
-            found = ((".".join(map(str, (name, *path))), *leaf) for path, leaf in iterate_leaves(tree))
-            new = [column for leaf in found for column in array_columns(*leaf)]
+            arrays = ((".".join(map(str, (name, *path))), *leaf) for path, leaf in iterate_leaves(tree))
+            new = [column for leaf in arrays for column in array_columns(*leaf)]
         for column in new:
             _add(columns, column)
     for column in flag_columns(flags, layout):
@@ -342,7 +342,9 @@ def _labeled_columns(space: gymnasium.Space, labels: Sequence[str], tree: Any, n
             rows = (rows.reshape(-1, 1) == np.arange(int(part.n)) + part.start).astype(np.int64)
         if rows.size != len(rows) * names.size:
             label = ".".join(map(str, (name, *path)))
-            raise ShapeError(f"{label} must have entries of shape {part.shape} as env_spec says, got {rows.shape[1:]}")
+            raise ShapeError(
+                f"{label} must have entries of shape {part.shape} as env_spec declares, got {rows.shape[1:]}"
+            )
         columns = rows.reshape(len(rows), -1).T
         yield from (Column(column_name, values, there) for column_name, values in zip(names.flat, columns, strict=True))
 

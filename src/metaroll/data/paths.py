@@ -44,7 +44,7 @@ def to_path(rollout: StepSequence) -> dict[str, Any]:
 
 
 class Paths(Sequence[dict[str, Any]]):
-    """Rollouts as path dicts, each made (of views) when it is asked for; ``list(paths)`` makes them all.
+    """Rollouts as path dicts, each made (of views) when it is accessed; ``list(paths)`` makes them all.
 
     Args:
         rollouts: The rollouts.
@@ -91,7 +91,7 @@ def from_path(path: Mapping[str, Any], *, complete: bool = True, rollout_info: A
         rollout_info: Kept as it is.
 
     Returns:
-        Rollout in which the last step counts as terminated if the path says nothing about its ending.
+        Rollout in which the last step counts as terminated if the path has no entry for its ending.
 
     Raises:
         DataError: Observations, actions or rewards are missing.
@@ -111,9 +111,9 @@ def _from_path(path: Mapping[str, Any], *, one_rollout: bool = False, **argument
         final = _to_numpy(next_observations)[-1]
     if final is not None and len(observations) == len(rewards):
         observations = np.concatenate([observations, _to_numpy(final)[None]])
-    given = [data.pop(key) for key in ("terminated", "dones", "terminals") if key in data]
-    if given:
-        data["terminated"] = _column(given[0])
+    flags = [data.pop(key) for key in ("terminated", "dones", "terminals") if key in data]
+    if flags:
+        data["terminated"] = _column(flags[0])
     if "agent_infos" in data:
         data["policy_infos"] = data.pop("agent_infos")
     bounds = [0, len(rewards)] if one_rollout else None
@@ -166,8 +166,8 @@ def _check_infos(name: str, infos: Any, num_rows: int) -> None:
         if isinstance(value, Mapping):
             _check_infos(f"{name}[{key!r}]", value, num_rows)
         elif not isinstance(value, np.ndarray) or value.ndim == 0 or len(value) != num_rows:
-            found = f"shape {value.shape}" if isinstance(value, np.ndarray) else type(value).__name__
-            raise ShapeError(f"{name}[{key!r}] must be an array with {num_rows} rows, got {found}")
+            actual = f"shape {value.shape}" if isinstance(value, np.ndarray) else type(value).__name__
+            raise ShapeError(f"{name}[{key!r}] must be an array with {num_rows} rows, got {actual}")
 
 
 def _check_env_spec(env_spec: Any) -> None:
@@ -287,7 +287,7 @@ class TrajectoryBatch(_TrajectoryBatchFields):
         return [(int(end - length), int(end)) for end, length in zip(ends, self.lengths, strict=True)]
 
     def _steps(self) -> list[dict[str, Any]]:
-        """What there is for each step, by trajectory (views)."""
+        """All per-step data, by trajectory (views)."""
         return [
             {name: _cut(getattr(self, name), int(end - length), int(end)) for name in _PER_STEP}
             for end, length in zip(np.cumsum(self.lengths), self.lengths, strict=True)
@@ -341,11 +341,11 @@ class TrajectoryBatch(_TrajectoryBatchFields):
                 ``observations``, or ``final_observation``.
 
         Raises:
-            DataError: A path lacks an entry, or does not say where it ended.
+            DataError: A path lacks an entry, or has none for its ending.
         """
         for i, path in enumerate(paths):
             if not any(key in path for key in ("dones", "terminals", "terminated")):
-                raise DataError(f"path {i} does not say where it ended: give it 'dones' (T,), False for time limits")
+                raise DataError(f"path {i} does not mark where it ended: give it 'dones' (T,), False for time limits")
         return cls.from_rollouts(env_spec, [_from_path(path, one_rollout=True) for path in paths])
 
     @classmethod

@@ -1,7 +1,7 @@
 """The one encoder of trees: nested data as JSON and back, for recordings and snapshots; nothing is unpickled.
 
 Numbers, text, arrays, tensors, tuples, spaces and the like come back bitwise. What JSON lacks is written as
-``{"$": kind, ...}``. Arrays are part of the JSON, or go to a file of their own. Enum members come back as their values,
+``{"$": kind, ...}``. Arrays are part of the JSON, or go to a separate file. Enum members come back as their values,
 dataclasses as dicts.
 """
 
@@ -76,7 +76,7 @@ def encode(value: Any, where: str, arrays: dict[str, np.ndarray] | None = None) 
 
     Args:
         value: Numbers, text, ``None``, arrays, tensors, spaces, and lists, tuples, sets and dicts of such.
-        where: What errors call it.
+        where: Its name in errors.
         arrays: Takes arrays of bools, integers and floats instead of the JSON, by their path (``where/key/0``). Then
             data that would come back as something else (Enum members, dataclasses) is refused.
 
@@ -198,7 +198,7 @@ _ENCODERS: tuple[tuple[Any, Callable[[Any, _Path, _Arrays], Any]], ...] = (
 
 
 class _Source(NamedTuple):
-    """What decoding may take: arrays by name, and memory."""
+    """Resources of decoding: arrays by name, and memory."""
 
     arrays: Mapping[str, np.ndarray]
     budget: Budget
@@ -210,7 +210,7 @@ def decode(value: Any, arrays: Mapping[str, np.ndarray] | None = None, budget: B
     Args:
         value: The JSON.
         arrays: Arrays that were not written into it, by name.
-        budget: What it may take beyond the size of the JSON; ``None`` means 1 GiB.
+        budget: Memory that it may take beyond the size of the JSON; ``None`` means 1 GiB.
 
     Raises:
         DamagedFileError: There is something of an unknown kind, impossible, or too large.
@@ -265,7 +265,7 @@ def _sizes(shape: Any) -> tuple[int, ...]:
 def _decode_objects(node: dict[str, Any], source: _Source) -> np.ndarray:
     items = _items(node, source)
     flat = np.empty(len(items), dtype=object)
-    for i, item in enumerate(items):  # an assignment in one go would take lists apart
+    for i, item in enumerate(items):  # a single assignment would unpack lists
         flat[i] = item
     return flat.reshape(_sizes(node["shape"]))
 

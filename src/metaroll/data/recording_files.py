@@ -45,7 +45,7 @@ _HEADER = "header"
 
 
 def prepare_npz(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Writer:
-    """A function that writes the recording into an open file; whatever cannot be written is an error now.
+    """A function that writes the recording into an open file; what cannot be written raises now.
 
     Raises:
         RecordingError: The header, or an entry of an array of objects, cannot be written.
@@ -96,7 +96,7 @@ _SUMMED = re.compile(rb'(.*),"crc32":"([0-9a-f]{8})"\}', re.DOTALL)
 
 
 def prepare_csv(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Writer:
-    """A function that writes the recording into an open file; whatever cannot be written is an error now.
+    """A function that writes the recording into an open file; what cannot be written raises now.
 
     Raises:
         RecordingError: A CSV file cannot carry a field, or its cells could not be read back.
@@ -110,7 +110,7 @@ def prepare_csv(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> 
             )
 
     def write(file: BinaryIO) -> None:
-        # The checksum stands in the first line, and is known when the last one is written.
+        # The checksum is in the first line, and is known when the last one is written.
         begin = file.tell() + file.write(f"{_MARK}{described[:-1]}{_SUM}".encode("utf-8", _ERRORS))
         file.write(b'%s"}\n' % (b"0" * _SUM_DIGITS))
         summed = _Summed(file, zlib.crc32(described.encode("utf-8", _ERRORS)))
@@ -172,8 +172,8 @@ def read_csv(file: BinaryIO, budget: Budget) -> Contents:
             "(metaroll import-log makes those of other logs)"
         )
     described, known = first.removeprefix(_MARK.encode()), None
-    if found := _SUMMED.fullmatch(described):
-        described, known = found[1] + b"}", int(found[2], 16)
+    if match := _SUMMED.fullmatch(described):
+        described, known = match[1] + b"}", int(match[2], 16)
     header = read_header(described, budget)
     if not data.endswith(b"\n"):
         raise RecordingError("its last line has no end: it was cut off")
@@ -229,7 +229,7 @@ _READERS: dict[str, tuple[Callable[[str], Any], Any]] = {
 
 
 def prepare_parquet(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Writer:
-    """A function that writes the recording into an open file; whatever cannot be written is an error now.
+    """A function that writes the recording into an open file; what cannot be written raises now.
 
     Raises:
         RecordingError: A Parquet file cannot carry a field.

@@ -1,4 +1,4 @@
-"""What a recording holds, whatever the kind of file: a header (JSON) that describes the rollout, and arrays by name."""
+"""Contents of a recording, in every kind of file: a header (JSON) that describes the rollout, and arrays by name."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def read_header(text: str | bytes, budget: Budget) -> dict[str, Any]:
 
 
 def iterate_specs(header: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """What the header says of each array, in order (see ``to_recording``)."""
+    """The header's entry for each array, in order (see ``to_recording``)."""
     return (spec for _, [spec] in iterate_leaves(header["fields"]))
 
 

@@ -1,6 +1,7 @@
 """Rollouts as files: ``.npz`` holds everything bitwise, ``.csv`` and ``.parquet`` are tables for other tools.
 
-Nothing is pickled. A file is complete or not there, and says what it is, so that whatever else is loaded is an error.
+Nothing is pickled. A file is complete or does not exist, and declares its format, so that loading any other file is an
+error.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _KINDS: dict[str, _Kind] = {
 
 
 def save_rollout(rollout: StepSequence, path: str | Path, overwrite: bool = False) -> None:
-    """Write a rollout (or a concatenation, or a loose batch) to a file, whose suffix says its kind.
+    """Write a rollout (or a concatenation, or a loose batch) to a file, whose suffix gives its kind.
 
     ``.npz`` carries every dtype, any nesting of dicts and tuples, all ends and final entries, bitwise. ``.csv``
     and ``.parquet`` have one row per step and one for what follows the last step of each rollout, and a column for each
@@ -55,7 +56,7 @@ def save_rollout(rollout: StepSequence, path: str | Path, overwrite: bool = Fals
     of those. Members of enums are written as their values, other dataclasses as dicts; tensors come back on the CPU.
 
     Args:
-        rollout: What to write.
+        rollout: The rollout to write.
         path: The file; ``.npz``, ``.csv`` or ``.parquet``. Its folder must exist.
         overwrite: Replace a file that exists already.
 
@@ -101,7 +102,7 @@ def save_rollouts(
     """Write rollouts to ``rollout_0000.npz``, ``rollout_0001.npz``, ... in a folder, all of them or none.
 
     Args:
-        rollouts: What to write; see ``save_rollout``.
+        rollouts: The rollouts to write; see ``save_rollout``.
         folder: Made if it does not exist.
         overwrite: Replace the rollouts that the folder holds already, all of them.
         suffix: Kind of the files.
@@ -174,7 +175,7 @@ def _kind(suffix: str) -> _Kind:
 
 
 def _prepare(rollout: StepSequence, suffix: str, number: int | None = None) -> Callable[[BinaryIO], None]:
-    """What writes a rollout; its errors tell the ``number`` that it has among several."""
+    """The function that writes a rollout; its errors name the ``number`` that it has among several."""
     prepare = _kind(suffix)[0]
     which = "a rollout" if number is None else f"rollouts[{number}]"
     if not isinstance(rollout, StepSequence):

@@ -23,7 +23,7 @@ def discounted_value(rollout: StepSequence, gamma: float) -> Array:
     """Discounted sums of the rewards from each step on.
 
     Args:
-        rollout: One rollout; a concatenation starts anew in each of its rollouts.
+        rollout: One rollout; a concatenation restarts in each of its rollouts.
         gamma: Discount factor in [0, 1].
 
     Returns:

@@ -32,7 +32,7 @@ _ORDER = (
     "states",
     "time",
 )
-"""Fields of a rollout as it shows them; whatever else there is follows."""
+"""Fields of a rollout in the order in which it shows them; all others follow."""
 
 _FLAGS = ("terminated", "truncated")
 _NONE: Any = object()
@@ -52,10 +52,10 @@ class RolloutColumns:
         truncated: bool ``(sum T,)``.
         bounds: Where rollouts begin and end, ``(N + 1,)``.
         complete: Whether the last step of each is its end, bool ``(N,)``.
-        infos: What stays constant in each rollout (``env_name``, ``domain_param``, ...); rollouts may share one dict.
+        infos: Constants of each rollout (``env_name``, ``domain_param``, ...); rollouts may share one dict.
         own: Fields that not all of the rollouts have, or not at every step, by rollout; ``None`` where there are none.
         plans: The plan of each, where rollouts come from plans.
-        common: What stays constant in all of them, as ``infos``.
+        common: Constants of all of them, as ``infos``.
         firsts: Steps that each rollout had taken before, ``(N,)``, where these are pieces; ``None``: they begin here.
     """
 
@@ -113,7 +113,7 @@ class RolloutColumns:
         )
 
     def values(self, name: str, first: int, stop: int) -> Iterator[Any]:
-        """What each of the rollouts ``first`` to ``stop`` has of a field: views; ``_NONE`` where it has nothing."""
+        """A field of each of the rollouts ``first`` to ``stop``: views; ``_NONE`` where it is missing."""
         column = self.column(name) if name in self.fields or name in _FLAGS else _NONE
         final = name in WITH_FINAL
         edges = itertools.pairwise(self.bounds[first : stop + 1].tolist())
@@ -154,21 +154,21 @@ class RolloutColumns:
 
 
 def time_step(rollout: StepSequence) -> float | None:
-    """Seconds per step: the slope of ``time``, which single late steps do not move; else what the log says."""
+    """Seconds per step: the slope of ``time``, which single late steps do not move; else that of the log."""
     if "time" in rollout.data_names and rollout.continuous and rollout.rollout_count == 1:
         times = np.asarray(rollout.get_data_values("time"), dtype=np.float64).reshape(-1)
         if len(times) > 1 and np.isfinite(times).all():
             return float(np.polyfit(np.arange(len(times)), times - times[0], 1)[0])
-    told = (rollout.rollout_info or {}).get(TIME_STEP)
-    return None if told is None else float(told)
+    recorded = (rollout.rollout_info or {}).get(TIME_STEP)
+    return None if recorded is None else float(recorded)
 
 
 def listed_rollouts(rollouts: Iterable[StepSequence], name: str = "rollouts") -> list[StepSequence]:
     """``rollouts`` as a list.
 
     Args:
-        rollouts: What a user gave.
-        name: What errors call it.
+        rollouts: The user's argument.
+        name: Its name in errors.
 
     Raises:
         TypeError: It is one rollout alone, or holds something else.
@@ -187,13 +187,13 @@ def listed_rollouts(rollouts: Iterable[StepSequence], name: str = "rollouts") ->
 
 
 class Rollouts(Sequence[StepSequence]):
-    """Rollouts in the order of their plans: columns for those who compute, ``StepSequence`` for those who look.
+    """Rollouts in the order of their plans: columns to compute with, ``StepSequence`` to inspect.
 
-    ``rollouts[i]`` is made anew whenever it is asked for, and fills itself with views of the columns when it is looked
-    at first: ``list(rollouts)`` keeps what you change in ``rollout_info``, and a rollout that is kept keeps the memory
-    of all that ran with it (``copy.deepcopy`` of it does not). Slices, ``take`` and ``+`` share the columns; pickled,
-    they hold their own rollouts only. ``returns``, ``lengths`` and columns are computed once: treat them as read-only,
-    since what you write into a column does not change ``returns`` any more.
+    ``rollouts[i]`` is rebuilt at each access, and fills itself with views of the columns when it is
+    first read: ``list(rollouts)`` keeps what you change in ``rollout_info``, and a rollout that is kept keeps the
+    memory of all that ran with it (``copy.deepcopy`` of it does not). Slices, ``take`` and ``+`` share the columns;
+    pickled, they hold their own rollouts only. ``returns``, ``lengths`` and columns are computed once: treat them as
+    read-only, since what you write into a column no longer changes ``returns``.
 
     Args:
         parts: Columns that follow one another.
@@ -204,7 +204,7 @@ class Rollouts(Sequence[StepSequence]):
 
     @classmethod
     def of(cls, rollouts: Iterable[StepSequence]) -> Rollouts:
-        """The columns of ``rollouts``: nothing is copied where they come from columns and were not looked at.
+        """The columns of ``rollouts``: nothing is copied where they come from columns and were not read.
 
         Raises:
             TypeError: One is no ``StepSequence``.
@@ -286,7 +286,7 @@ class Rollouts(Sequence[StepSequence]):
         return f"Rollouts({len(self)} rollouts, {int(self.bounds[-1])} steps)"
 
     def __getattr__(self, name: str) -> Any:
-        """Only to say where a field is; as ever, there is no such attribute."""
+        """Only for an error that names where a field is."""
         message = f"{type(self).__name__!r} object has no attribute {name!r}"
         known = {field for part in self.parts for field in part.fields} if "_spans" in vars(self) else set()
         if name in known:
@@ -375,10 +375,10 @@ class Rollouts(Sequence[StepSequence]):
     def lengths(self) -> np.ndarray:
         """Steps of each rollout, ``(N,)``."""
 
-        def found() -> np.ndarray:
+        def compute() -> np.ndarray:
             return _joined([np.diff(part.bounds[first : stop + 1]) for part, first, stop in self._spans], np.int64)
 
-        return self._cached("lengths", found)
+        return self._cached("lengths", compute)
 
     @property
     def num_steps(self) -> int:
@@ -393,7 +393,7 @@ class Rollouts(Sequence[StepSequence]):
 
     @property
     def complete(self) -> np.ndarray:
-        """Whether the last step of each is its end, bool ``(N,)``; others are pieces that go on."""
+        """Whether the last step of each is its end, bool ``(N,)``; others are pieces that continue."""
         return _joined([part.complete[first:stop] for part, first, stop in self._spans], bool)
 
     @property
@@ -453,7 +453,7 @@ class Rollouts(Sequence[StepSequence]):
             KeyError: Not every step of all rollouts has it.
         """
 
-        def found() -> Any:
+        def compute() -> Any:
             known = self.parts
             if not known:
                 raise KeyError(f"there are no rollouts here, so there is no {name!r}")
@@ -461,7 +461,7 @@ class Rollouts(Sequence[StepSequence]):
                 raise KeyError(f"not all rollouts have {name!r}; all have {self._names()}")
             return _joined_trees([_column_of(part, name, first, stop) for part, first, stop in self._spans])
 
-        return self._cached(f"column {name}", found)
+        return self._cached(f"column {name}", compute)
 
     def each(self, name: str, default: Any = _NONE) -> list[Any]:
         """One field of each rollout as views of its column, ``(T, ...)`` (``(T + 1, ...)`` for ``observations``).
@@ -473,10 +473,10 @@ class Rollouts(Sequence[StepSequence]):
         Raises:
             KeyError: A rollout does not have it, and there is no default.
         """
-        found = [value for part, first, stop in self._spans for value in part.values(name, first, stop)]
-        if default is _NONE and any(value is _NONE for value in found):
+        values = [value for part, first, stop in self._spans for value in part.values(name, first, stop)]
+        if default is _NONE and any(value is _NONE for value in values):
             raise KeyError(f"not all rollouts have {name!r}; all have {self._names()}")
-        return found if default is _NONE else [default if value is _NONE else value for value in found]
+        return values if default is _NONE else [default if value is _NONE else value for value in values]
 
     def steps_and_final(self, name: str) -> tuple[Any, Any]:
         """``observations`` or ``states`` at each step ``(sum T, ...)``, and after the last one of each ``(N, ...)``."""
@@ -491,7 +491,7 @@ class Rollouts(Sequence[StepSequence]):
             raise ShapeError("a rollout must hold the observation after its last step: one more than it has rewards")
 
     def has_column(self, name: str) -> bool:
-        """Whether ``column(name)`` is all there is of a field: no rollout lacks it, or has a part of its own."""
+        """Whether ``column(name)`` holds a field in full: no rollout lacks it, or has a separate part of it."""
         return not self._has_own(name) and all(name in part.fields for part in self.parts)
 
     def whole_column(self, name: str) -> Any | None:
@@ -520,13 +520,13 @@ _Span = tuple[RolloutColumns, int, int]
 
 def _cut_spans(spans: list[_Span], first: int, stop: int) -> list[_Span]:
     """Those of the rollouts from ``first`` to before ``stop``: a cheap cut, of which a population takes hundreds."""
-    found, begin = [], 0
+    cut, begin = [], 0
     for part, a, b in spans:
         low, high = max(first - begin, 0), min(stop - begin, b - a)
         if low < high:
-            found.append((part, a + low, a + high))
+            cut.append((part, a + low, a + high))
         begin += b - a
-    return found
+    return cut
 
 
 def _chosen_spans(spans: list[_Span], starts: np.ndarray, chosen: np.ndarray) -> list[_Span]:
@@ -541,7 +541,7 @@ def _chosen_spans(spans: list[_Span], starts: np.ndarray, chosen: np.ndarray) ->
 
 
 def _columns_of(rollout: StepSequence) -> RolloutColumns:
-    """The columns of a rollout that stands for itself."""
+    """The columns of a single rollout."""
     count = len(rollout)
     fields: dict[str, Any] = {}
     own: dict[str, Any] = {}
@@ -606,7 +606,7 @@ def _infos_of(parts: Sequence[RolloutColumns]) -> tuple[list[Mapping[str, Any]],
 
 
 def plan_summary(plan: RolloutPlan) -> dict[str, Any]:
-    """What a rollout remembers of its plan (plain data)."""
+    """Notes of a rollout about its plan (plain data)."""
     return {
         "index": plan.index,
         "seed": plan.seed,
@@ -642,7 +642,7 @@ def _joined_trees(trees: list[Any]) -> Any:
     if trees[0].__class__ is np.ndarray:
         return np.concatenate(trees)
     leaves = [dict(iterate_leaves(tree)) for tree in trees]
-    return map_leaves(lambda _, path: np.concatenate([found[path] for found in leaves]), trees[0])
+    return map_leaves(lambda _, path: np.concatenate([by_path[path] for by_path in leaves]), trees[0])
 
 
 def _joined(arrays: Sequence[np.ndarray], dtype: Any) -> np.ndarray:

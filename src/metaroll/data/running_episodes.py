@@ -15,7 +15,7 @@ __all__ = [
 
 
 class RunningEpisodes:
-    """Sums over episodes that go on from call to call; one goes on in each of E slots.
+    """Sums over episodes that continue from call to call; one continues in each of E slots.
 
     Args:
         num_slots: E; the rollout of number ``n`` runs in slot ``n % E``.
@@ -29,7 +29,7 @@ class RunningEpisodes:
         """Each piece as a dict of arrays, which are views.
 
         ``undiscounted_return``, ``running_length`` and ``success_count`` are of the episode so far, with its earlier
-        pieces; ``dones`` says whether it ends here, by its end or a time limit.
+        pieces; ``dones`` marks whether it ends here, by its end or a time limit.
         """
         if not len(pieces):
             return []
@@ -61,16 +61,16 @@ class RunningEpisodes:
         before = self._sums.get(slot, (number, 0.0, 0, 0.0))
         if before[0] != number:  # the one before was given up half-done
             before = (number, 0.0, 0, 0.0)
-        told = (before[1] + reward, before[2] + length, before[3] + successes)
-        self._sums[slot] = (number, *told)
-        return dict(zip(("undiscounted_return", "running_length", "success_count"), told, strict=True))
+        sums = (before[1] + reward, before[2] + length, before[3] + successes)
+        self._sums[slot] = (number, *sums)
+        return dict(zip(("undiscounted_return", "running_length", "success_count"), sums, strict=True))
 
     def state_dict(self) -> dict[str, Any]:
         """The sums by slot."""
         return {str(slot): list(sums) for slot, sums in self._sums.items()}
 
     def load_state_dict(self, tree: Mapping[str, Any]) -> None:
-        """Go on where ``state_dict`` was taken."""
+        """Continue where ``state_dict`` was taken."""
         self._sums = {int(s): (int(v[0]), float(v[1]), int(v[2]), float(v[3])) for s, v in tree.items()}
 
 
@@ -81,5 +81,5 @@ def _steps(seen: Any, rows: slice) -> Any:
 
 
 def _successes(env_infos: Any) -> float:
-    told = env_infos.get("success") if isinstance(env_infos, Mapping) else None
-    return 0.0 if told is None else float(np.sum(told))
+    success = env_infos.get("success") if isinstance(env_infos, Mapping) else None
+    return 0.0 if success is None else float(np.sum(success))

@@ -3,7 +3,7 @@
 A batch holds N elements of a space: a Box ``(N, *shape)``, a Discrete space ``(N,)``, MultiDiscrete and MultiBinary
 spaces ``(N, *shape)``, all in the dtype of the space; Dict and Tuple spaces dicts and tuples of such; any other space
 (Text, Sequence, Graph, ...) an object array ``(N,)``. Its entries keep their form, and are copied as numbers are: what
-an environment or a policy goes on changing does not reach what was recorded.
+an environment or a policy keeps changing does not reach what was recorded.
 """
 
 from __future__ import annotations
@@ -73,7 +73,9 @@ def write_element(space: gymnasium.Space[Any], batch: Any, row: int, element: An
     else:
         array = element if element.__class__ is np.ndarray else np.asarray(element)
         if array.shape != batch.shape[1:]:
-            raise ShapeError(f"{name} must have shape {batch.shape[1:]}, as its space {space} says, got {array.shape}")
+            raise ShapeError(
+                f"{name} must have shape {batch.shape[1:]}, as its space {space} declares, got {array.shape}"
+            )
         if array.dtype.kind in "biuf":
             batch[row] = array
             fits = array.dtype == batch.dtype or batch.dtype.kind not in "biu" or not (batch[row] != array).any()
@@ -81,13 +83,13 @@ def write_element(space: gymnasium.Space[Any], batch: Any, row: int, element: An
             fits = _write_odd(batch, row, array)
         if not fits:
             raise ValueError(
-                f"{name} must hold values of {batch.dtype}, as its space {space} says, got {array.dtype} "
+                f"{name} must hold values of {batch.dtype}, as its space {space} declares, got {array.dtype} "
                 f"{np.array2string(array, threshold=8)}"
             )
 
 
 def _write_odd(batch: np.ndarray, row: int, array: np.ndarray) -> bool:
-    """Write objects that are numbers, or complex numbers into complex ones; false if something else is there."""
+    """Write objects that are numbers, or complex numbers into complex ones; false for anything else."""
     if array.dtype.kind == "c":
         if batch.dtype.kind == "c":
             batch[row] = array
@@ -176,7 +178,7 @@ def flatten_batch(space: gymnasium.Space[Any], batch: Any) -> np.ndarray:
 
 
 def action_element(space: gymnasium.Space[Any], batch: Any, row: int, name: str = "action") -> Any:
-    """The action that an environment gets for row ``row`` of a batch of actions, in memory of its own.
+    """The action that an environment gets for row ``row`` of a batch of actions, in its own memory.
 
     Raises:
         ValueError: An index is not one of a choice.
@@ -213,12 +215,12 @@ def to_box_type(space: gymnasium.Space[Any], values: np.ndarray) -> np.ndarray:
     dtype = np.dtype(space.dtype)
     if dtype.kind in "iu":
         values = np.clip(np.rint(values), space.low, space.high)  # a cast alone would let 256 wrap around to 0
-    found = values.astype(dtype, copy=False)
+    converted = values.astype(dtype, copy=False)
     if dtype.kind == values.dtype.kind == "f" and values.dtype.itemsize < dtype.itemsize:
         with np.errstate(over="ignore"):  # the bound of a space without one may be the largest float64
             for bound in (space.low, space.high):
-                found = np.where(values == bound.astype(values.dtype), bound, found)
-    return found
+                converted = np.where(values == bound.astype(values.dtype), bound, converted)
+    return converted
 
 
 def action_row(space: gymnasium.Space[Any], action: Any, name: str = "action") -> Any:

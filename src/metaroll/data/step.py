@@ -1,4 +1,4 @@
-"""Single steps: proxies that look at one index of a rollout, or of a dict of sequences, without copying anything."""
+"""Single steps: proxies that read one index of a rollout, or of a dict of sequences, without copying anything."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class DictIndexProxy:
         self.__dict__.update(_obj=obj, _index=index, _path=path)
 
     def _field(self, name: str) -> str | None:
-        """The key that ``name`` stands for; an exact match goes first."""
+        """The key for ``name``; an exact match goes first."""
         keys = self._keys()
         return name if name in keys else f"{name}s" if f"{name}s" in keys else None
 

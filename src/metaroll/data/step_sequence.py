@@ -45,9 +45,9 @@ class StepSequence(StepStorage, Sequence[Step]):
 
     Args:
         complete: False if the last step is not the end of its rollout, as in a mini-batch.
-        rollout_info: Whatever stays constant during the rollout.
+        rollout_info: All that stays constant during the rollout.
         data_format: "numpy" or "torch"; ``None`` is "torch" if any data holds a tensor, else "numpy".
-        done: Bool ``(N,)``, the last steps of the sub-rollouts, for whatever reason they ended. Default: the ends of
+        done: Bool ``(N,)``, the last steps of the sub-rollouts, whether terminated or truncated. Default: the ends of
             ``rollout_bounds``, without these all steps that are ``terminated`` or ``truncated``; and the last step if
             ``complete``.
         continuous: True if the steps follow one another; False for a loose batch.
@@ -56,7 +56,7 @@ class StepSequence(StepStorage, Sequence[Step]):
         observations: ``(N+1, ...)``, or ``(N, ...)`` if the last one is not known.
         actions: ``(N, ...)``, or ``(N+1, ...)`` if one after the last step is known; it belongs to no step.
         **data: More fields of N or N + 1 entries (N if not continuous): arrays, lists of steps, dicts or tuples of
-            such, lists of those. ``terminated`` and ``truncated``, bool ``(N,)``, tell endings from time limits
+            such, lists of those. ``terminated`` and ``truncated``, bool ``(N,)``, distinguish endings from time limits
             (Gymnasium's meaning). If one is absent, it is ``done`` without the other; if both are, every ``done`` step
             counts as terminated.
 
@@ -394,11 +394,11 @@ class StepSequence(StepStorage, Sequence[Step]):
         number of steps is that of the actions, at most one less than that of the rows; an action in the last row is
         left out.
 
-        So what ``to_pandas`` wrote of a continuous rollout comes back, except for what a table does not tell:
+        So what ``to_pandas`` wrote of a continuous rollout comes back, except for what a table does not contain:
         ``rollout_info``, the data format (it is "numpy") and the dtype of text (it becomes objects) are not in it, nor
         are entries without any number (shape ``(0,)``, empty dicts). A final entry that is NaN or ``None`` counts as
         absent. Named tuples, and dicts with the keys "0", "1", ..., become tuples; other keys text; names of fields
-        and keys with a dot or a bracket are taken apart. ``save_rollout`` keeps all of that.
+        and keys with a dot or a bracket are split. ``save_rollout`` keeps all of that.
 
         Args:
             df: The table.
@@ -447,7 +447,7 @@ class StepSequence(StepStorage, Sequence[Step]):
             generator: Source of randomness, or its seed; ``None`` means fresh entropy.
 
         Raises:
-            ValueError: There are not so many steps that another one follows, or it is a loose batch.
+            ValueError: Fewer steps are followed by another one, or it is a loose batch.
         """
         chosen = draw_followed_steps(self.rollout_bounds, batch_size, generator=generator)
         return self[chosen], self[chosen + 1]

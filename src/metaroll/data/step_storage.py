@@ -28,7 +28,7 @@ FLAGS = ("done", "terminated", "truncated")
 """Bool arrays ``(N,)`` that every sequence has, NumPy in both formats; they are no fields."""
 
 ARGUMENTS = ("complete", "self")
-"""What the constructor takes besides fields and attributes."""
+"""Arguments of the constructor besides fields and attributes."""
 
 _ATTRIBUTES = ("continuous", "rollout_info", *ARGUMENTS)
 _SEQUENCE_METHODS = ("count", "index")  # of collections.abc.Sequence: a field of such a name is worth more
@@ -52,18 +52,18 @@ class StepStorage(ABC):
     _bounds: np.ndarray | None
     _finals: dict[tuple[Any, ...], FinalEntries]
     _place: Any = None
-    """Columns and number of a rollout that nobody has looked at yet, which fills itself from there."""
+    """Columns and number of a rollout that was not read yet, which fills itself from there."""
 
     @classmethod
     def _in_columns(cls, columns: Any, number: int) -> Self:
-        """Rollout ``number`` of ``RolloutColumns``, filled when it is looked at first."""
+        """Rollout ``number`` of ``RolloutColumns``, filled when it is first read."""
         result = cls.__new__(cls)
         vars(result)["_place"] = (columns, number)
         return result
 
     @property
     def is_unread(self) -> bool:
-        """Whether this is a rollout among others in columns, which has not been looked at."""
+        """Whether this is a rollout among others in columns, which has not been read."""
         return self._place is not None
 
     def _fill(self) -> None:
@@ -207,8 +207,8 @@ class StepStorage(ABC):
         for path, leaf in iterate_leaves(tree):
             if leaf.ndim == 0 or len(leaf) not in allowed:
                 where = ".".join([name, *map(str, path)])
-                found = "a single number" if leaf.ndim == 0 else f"{len(leaf)}"
-                raise ShapeError(f"field {where!r} must have {' or '.join(map(str, allowed))} entries, got {found}")
+                actual = "a single number" if leaf.ndim == 0 else f"{len(leaf)}"
+                raise ShapeError(f"field {where!r} must have {' or '.join(map(str, allowed))} entries, got {actual}")
 
     def _check_field(self, name: str) -> None:
         if name not in self._names and name not in FLAGS:

@@ -142,11 +142,11 @@ class ParquetReader:
             DamagedFileError: Columns are others, values are missing, or texts take too much memory.
         """
         pa = import_arrow()
-        for found, column in zip(self._table.schema, columns, strict=True):
+        for field, column in zip(self._table.schema, columns, strict=True):
             kind = _arrow_type(pa, column.values.dtype)
-            if found.name != column.name or found.type != kind:
+            if field.name != column.name or field.type != kind:
                 raise RecordingError(
-                    f"it has a column {found.name!r} of {found.type} where its header names {column.name!r} of {kind}"
+                    f"it has a column {field.name!r} of {field.type} where its header names {column.name!r} of {kind}"
                 )
         # All columns, not some by name: two may have the same.
         table = self._table.read(budget.beside())
@@ -155,7 +155,7 @@ class ParquetReader:
 
 def _column_values(pa: Any, cells: Any, column: Column, budget: Budget) -> np.ndarray:
     if not np.array_equal(cells.is_valid().to_numpy(), column.present):
-        raise RecordingError(f"values are missing in column {column.name!r}, or stand where there should be none")
+        raise RecordingError(f"values are missing in column {column.name!r}, or are present where there should be none")
     dtype = column.values.dtype
     blank = {"U": "", "O": "", "S": b"", "b": False}.get(dtype.kind, 0)
     if dtype.kind in "USO":

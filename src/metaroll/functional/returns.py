@@ -14,13 +14,12 @@ import torch
 
 from metaroll.checks import check_unit_interval
 from metaroll.errors import ShapeError
-from metaroll.functional.arrays import Array, like, to_flags, to_numpy
+from metaroll.functional.arrays import Array, like, to_numpy
 from metaroll.functional.kernels import compiled
 
 __all__ = [
     "check_bounds",
     "discounted_reverse_cumsum",
-    "discounted_reverse_cumsum_dense",
     "discounted_reverse_cumsum_ragged",
     "discounted_sum",
     "n_step_sums",
@@ -199,32 +198,6 @@ def discounted_reverse_cumsum_ragged(data: Any, bounds: Any, gamma: float) -> Ar
     if array.ndim != 1:
         raise ShapeError(f"data must have shape (T,), got {array.shape}")
     return like(_scan_copy(array, gamma, check_bounds(bounds, len(array))), data)
-
-
-def discounted_reverse_cumsum_dense(data: Any, gamma: float, ends: Any = None) -> Array:
-    """Discounted sums of all that follows, for rollouts in rows.
-
-    Args:
-        data: Shape ``(N, T)``; padding must be 0.
-        gamma: Discount factor in [0, 1].
-        ends: Bool, shape ``(N, T)``: last steps of rollouts inside a row, after which the sum starts anew.
-
-    Returns:
-        Shape ``(N, T)``, array or tensor like ``data``.
-
-    Raises:
-        ShapeError: ``data`` or ``ends`` has another shape.
-        TypeError: ``data`` holds no real numbers, or ``ends`` neither booleans nor numbers, or ``gamma`` is no number.
-        ValueError: ``gamma`` lies outside, or ``ends`` holds numbers other than 0 and 1.
-    """
-    gamma = check_unit_interval("gamma", gamma)
-    array = to_numpy("data", data)
-    if array.ndim != 2:
-        raise ShapeError(f"data must have shape (N, T), got {array.shape}")
-    flags = None if ends is None else to_flags("ends", ends)
-    if flags is not None and flags.shape != array.shape:
-        raise ShapeError(f"ends must have the shape {array.shape} of data, got {flags.shape}")
-    return like(reverse_scan(array.T, gamma, None if flags is None else flags.T).T, data)
 
 
 def discounted_sum(data: Any, gamma: float) -> Any:

@@ -1,9 +1,10 @@
-"""What you write an algorithm of your own with: one file, which ``metaroll.agent(ROW, env)`` and the command line take.
+"""The names to write an algorithm of your own with: one file, for ``metaroll.agent(ROW, env)`` and the command line.
 
-All that a plug-in may use is public: here, in ``metaroll`` and in ``metaroll.configs``. Other modules change at any
-time; what is written with these names goes on working as long as ``API`` is the same number. See docs/plugins.md.
+A plug-in uses public names alone: those here, of ``metaroll`` and of its rooms (``metaroll.configs``,
+``metaroll.policies`` ...). Other modules may change at any time; a plug-in on these names keeps working as long as
+``API`` is the same number. See docs/plugins.md.
 
-Names are loaded when they are first used, so that a search in NumPy waits for no torch.
+Names are loaded when they are first used, so that a search in NumPy does not wait for torch.
 """
 
 from metaroll.exports import lazy_exports

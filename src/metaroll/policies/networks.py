@@ -144,7 +144,11 @@ def _orthogonal(tensor: torch.Tensor, gain: float, generator: torch.Generator) -
 
 
 def perceptron(
-    x: torch.Tensor, weights: Sequence[torch.Tensor], biases: Sequence[torch.Tensor], hidden_nonlinearity: str
+    x: torch.Tensor,
+    weights: Sequence[torch.Tensor],
+    biases: Sequence[torch.Tensor],
+    hidden_nonlinearity: str,
+    affine: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor] = stacked_linear,
 ) -> torch.Tensor:
     """Outputs of a perceptron, or of stacks (see ``stacked_linear``), as a differentiable function; the last is affine.
 
@@ -153,10 +157,11 @@ def perceptron(
         weights: Of each layer, ``(out, in)``.
         biases: Of each layer, ``(out,)``.
         hidden_nonlinearity: Name of the activation between layers.
+        affine: A layer of rows, a weight and a bias; they may then have other shapes.
     """
     hidden, last = _ACTIVATIONS[hidden_nonlinearity], len(weights) - 1
     for k, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
-        x = stacked_linear(x, weight, bias)
+        x = affine(x, weight, bias)
         x = hidden(x) if k < last else x
     return x
 

@@ -1,4 +1,4 @@
-"""Trainings and other commands as children: they end in order with this process, and a file takes what they say."""
+"""Trainings and other commands as children: they end in order with this process, and a file takes their output."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _TERMINAL = ("FORCE_COLOR", "TTY_COMPATIBLE")
 
 @final
 class Child:
-    """A process that calls a function, for what takes long: a training, say.
+    """A process that calls a function, for long work such as a training.
 
     However this process ends, the child gets SIGTERM, and is killed if it has not ended some seconds later. A file
-    takes what it says: nobody has to read it for the child to go on.
+    takes its output: the child never waits for it to be read.
 
     Args:
         function: ``"module:name"``; called without arguments. What it returns is the exit status.
         arguments: Its ``sys.argv[1:]``.
         log: File of its messages, to which it appends; ``None``: a temporary one.
-        progress: How lines begin that tell of progress; none: all do.
+        progress: Prefixes of lines about progress; none: all lines are.
 
     Raises:
         OSError: The file is a link, or anything but a plain file.
@@ -78,7 +78,7 @@ class Child:
         return [] if self._closed else self._lines.new()
 
     def last_words(self) -> str:
-        """What it has said after its last line about progress, and what has killed it, if something has."""
+        """Its output after the last line about progress, and what has killed it, if something has."""
         words, code = self._words if self._closed else self._lines.words(), self.returncode
         if code is None or code >= 0:
             return words
@@ -86,7 +86,7 @@ class Child:
         return "\n".join(text for text in (words, f"{how}. {hint_of_ending(how, _FEWER)}") if text)
 
     def terminate(self) -> None:
-        """Let it end in order, so that it can go on later."""
+        """Let it end in order, so that it can continue later."""
         self._process.terminate()
 
     def close(self) -> None:
@@ -114,18 +114,18 @@ def run_children(
     at_once: int,
     *,
     begun: Callable[[str], None] = lambda name: None,
-    told: Callable[[str, list[str]], None] = lambda name, lines: None,
+    reported: Callable[[str, list[str]], None] = lambda name, lines: None,
     ended: Callable[[str, Child], None] = lambda name, child: None,
 ) -> list[str]:
     """Run children, some at a time, and wait for all; the names of those that have failed.
 
-    Whatever is raised meanwhile, Ctrl-C for one, ends those that run.
+    Any exception meanwhile, as of Ctrl-C, ends those that run.
 
     Args:
         begin: Name -> what starts it, in their order.
         at_once: How many run at a time.
         begun: Called with the name of each that was started.
-        told: Called with a name and new lines about its progress, often.
+        reported: Called with a name and new lines about its progress, often.
         ended: Called with a name and what has ended, and is closed.
     """
     waiting, running, failed = dict(begin), dict[str, Child](), list[str]()
@@ -138,7 +138,7 @@ def run_children(
             time.sleep(_POLL_SECONDS)
             over = [name for name, child in running.items() if child.returncode is not None]
             for name, child in running.items():
-                told(name, child.new_lines())
+                reported(name, child.new_lines())
             for name in over:
                 child = running.pop(name)
                 close_all([child])

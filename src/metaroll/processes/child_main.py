@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def mark_by_limit(limit: int) -> None:
-    """Whoever descends from this process can be told by a limit, even without an environment."""
+    """Mark this process and its descendants by a limit, for systems and programs that drop the environment."""
     with contextlib.suppress(ImportError, AttributeError, OSError, ValueError):
         import resource
 
@@ -71,7 +71,7 @@ def _watch(life: int, parent: int, leave: Callable[[], None]) -> None:
     """Call ``leave`` in a thread when the pipe, or the parent, is gone."""
     known = os.fstat(life)
     waiting = select.poll()
-    waiting.register(life, 0)  # which tells of its end
+    waiting.register(life, 0)  # which signals its end
 
     def watch() -> None:
         bound = True
@@ -81,7 +81,7 @@ def _watch(life: int, parent: int, leave: Callable[[], None]) -> None:
                 bound = _is_same(known, life)
                 if ended and bound:
                     break
-            else:  # somebody has closed all descriptors
+            else:  # all descriptors have been closed
                 time.sleep(_LOOK_MS / 1000)
         leave()
 

@@ -28,10 +28,10 @@ __all__ = [
 ]
 
 PIPE = subprocess.PIPE
-"""What is said goes to this process (``stdout`` and ``stderr`` of ``ChildProcess``)."""
+"""Output goes to this process (``stdout`` and ``stderr`` of ``ChildProcess``)."""
 
 _REAP_S = 10.0
-"""How long the end of a killed process is waited for: one that hangs in the system (a dead disk, say) may never end."""
+"""How long the end of a killed process is waited for: one that hangs in the system (e.g. a dead disk) may never end."""
 
 
 @final
@@ -84,7 +84,7 @@ class ChildProcess:
             lineage.replace(_family.program, "") if _family.program else lineage
         ) + self._name
         self.stdout: IO[bytes] | None = None
-        """What it says, if that was asked for."""
+        """Its output, if it is piped."""
         self.stderr: IO[bytes] | None = None
         theirs = None
         try:
@@ -94,7 +94,7 @@ class ChildProcess:
             life = _family.life if theirs is None else theirs
             begin = (life, os.getpid(), "at-once" if at_once else "in-order", self._limit, function)
             self._process = subprocess.Popen(
-                # -P: modules are found as here (PYTHONPATH says how), and not in the current folder first.
+                # -P: modules are found as here (by PYTHONPATH), and not in the current folder first.
                 [sys.executable, "-P", "-m", "metaroll.processes.child_main", *map(str, begin), *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=stdout,
@@ -124,7 +124,7 @@ class ChildProcess:
         return None
 
     def communicate(self, timeout: float) -> tuple[bytes, bytes] | None:
-        """All that it says and complains of, until its end; ``None`` if it still runs after ``timeout`` seconds."""
+        """All its output and errors, until its end; ``None`` if it still runs after ``timeout`` seconds."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             return self._process.communicate(timeout=timeout)
         return None
@@ -177,14 +177,14 @@ def child_pids() -> set[int]:
 
 
 def watch_guard() -> None:
-    """Start another guard where somebody has killed it; to be called now and then while children run."""
+    """Start another guard if it was killed; to be called now and then while children run."""
     _family.watch_guard()
 
 
 @contextlib.contextmanager
 def last_words(text: str) -> Iterator[None]:
     """Inside, ``text`` goes to standard error should this process end, as libraries in C end it: with no exception."""
-    # What says it is no child that ends with this process: it waits for that.
+    # The speaker is no child that ends with this process: it waits for that end.
     with subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", _SAY, text], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, bufsize=0
     ) as speaker:
@@ -217,7 +217,7 @@ class _Family:
         """Before a child is started."""
         with self._lock:
             self._living.add(child)
-            if self._guard_is_gone():  # somebody has killed it
+            if self._guard_is_gone():  # it was killed
                 self._forget_guard()
             if self.guard is None:
                 self._start_guard()
@@ -256,7 +256,7 @@ class _Family:
                 self._forget_guard()
 
     def watch_guard(self) -> None:
-        """Start another guard where somebody has killed it."""
+        """Start another guard if it was killed."""
         with self._lock:
             if self._guard_is_gone():
                 self._forget_guard()
@@ -295,7 +295,7 @@ class _Family:
         """The guard and the pipes belong to the process that this one is a fork of."""
         with contextlib.suppress(OSError):
             if self.guard is not None:
-                self.guard.returncode = 0  # nobody here waits for it
+                self.guard.returncode = 0  # not waited for here
                 os.close(self.life)
 
 

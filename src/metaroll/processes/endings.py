@@ -1,4 +1,4 @@
-"""How the end of a process is told, and what helps against it: said in one way for workers and trainings."""
+"""Texts for the end of a process, with hints against it: the same for workers and trainings."""
 
 from __future__ import annotations
 
@@ -21,33 +21,30 @@ def ending(code: int) -> str:
 
 
 def hint_of_ending(reason: str, cure: str) -> str:
-    """What to do about a process that ended by itself.
+    """The hint for a process that ended by itself.
 
     Args:
-        reason: What ``ending`` said, or more.
-        cure: What needs less memory, as in "use fewer workers".
+        reason: The text of ``ending``, or more.
+        cure: A way to need less memory, as in "use fewer workers".
     """
     if "exited with status" in reason:
-        return (
-            "Something in it ends its process (os._exit, say, or a library that gives up); what it printed last stands "
-            "above."
-        )
+        return "Something in it ends its process (e.g. os._exit, or a library that gives up); its last output is above."
     if "does not fit" in reason or "connection ended" in reason:
-        return "Look for an environment or policy that forks, or touches descriptors that it has not opened."
+        return "Check for an environment or policy that forks, or touches descriptors that it has not opened."
     if "SIGKILL" in reason:
         return out_of_memory(cure)
     if "killed by" in reason:
-        return "A library crashed in it: look for an environment or policy that breaks native code."
-    return f"What the workers print, or Ray's logs, may tell why. {out_of_memory(cure)}"
+        return "A library crashed in it: check for an environment or policy that breaks native code."
+    return f"The output of the workers, or Ray's logs, may show why. {out_of_memory(cure)}"
 
 
 def out_of_memory(cure: str) -> str:
-    """What to do where memory may have run out."""
-    return f"If memory ran out (the system's log, dmesg, tells), {cure}."
+    """The hint where memory may have run out."""
+    return f"If memory ran out (see the system's log, dmesg), {cure}."
 
 
 def shortened(text: str) -> str:
-    """Beginning and end of what code of others has said, which may be any number of megabytes."""
+    """Beginning and end of the output of foreign code, which may be any number of megabytes."""
     left_out = len(text) - _MOST_TEXT
     if left_out <= 0:
         return text

@@ -30,26 +30,26 @@ FIRST_LIMIT = 1 << 62
 """Limits from here on mark children: of microseconds without a pause at real-time priority, 146,000 years."""
 
 GUARDED_LIMITS = 1 << 24
-"""After so many children of a process, less one, their limits are used again; the last one is that of a program."""
+"""After this many children of a process, less one, their limits are used again; the last one is that of a program."""
 
 FAMILIES = 1 << 37
-"""Of so many blocks of limits each process takes one at random: no two programs on a machine have the same."""
+"""Of this many blocks of limits each process takes one at random: no two programs on a machine have the same."""
 
 _PASSES = 100
-"""How often new members of a tree are looked for; only one that keeps starting processes needs many."""
+"""How often new members of a tree are searched for; only one that keeps starting processes needs many."""
 
 _PROC = "/proc"
 _LIMIT_LINE = b"Max realtime timeout"
 
 
 def end_trees(names: Sequence[str], limits: Collection[int], roots: Sequence[int], groups: Sequence[int] = ()) -> None:
-    """Kill ``roots`` and everything that descends from them, or is marked; once for all, since looking takes time.
+    """Kill ``roots`` and everything that descends from them, or is marked; once for all, since the search takes time.
 
     Args:
         names: Parts of ``MARK_VARIABLE``.
         limits: That mark them.
-        roots: Children of this process that nobody has waited for.
-        groups: Leaders of groups, which are all that can be told where the system has no ``/proc``.
+        roots: Children of this process that were not waited for.
+        groups: Leaders of groups, which are all that is known where the system has no ``/proc``.
     """
     if not os.path.isdir(f"{_PROC}/self"):
         for group in groups:
@@ -70,7 +70,7 @@ def end_trees(names: Sequence[str], limits: Collection[int], roots: Sequence[int
 
 
 def _family(marks: list[bytes], limits: Collection[int], roots: set[int], known: dict[int, bool | None]) -> set[int]:
-    """Living processes that are marked or descend from ``roots``; ``known``: those that were looked at before."""
+    """Living processes that are marked or descend from ``roots``; ``known``: those that were checked before."""
     children: dict[int, list[int]] = {}
     members = []
     for name in os.listdir(_PROC):
@@ -87,14 +87,14 @@ def _family(marks: list[bytes], limits: Collection[int], roots: set[int], known:
         children.setdefault(parent, []).append(pid)
         if known[pid] or pid in roots:
             members.append(pid)
-    found: set[int] = set()
+    family: set[int] = set()
     members += [child for root in roots for child in children.get(root, ())]
     while members:
         pid = members.pop()
-        if pid not in found:
-            found.add(pid)
+        if pid not in family:
+            family.add(pid)
             members += children.get(pid, ())
-    return found - {os.getpid()}
+    return family - {os.getpid()}
 
 
 def _state(name: str) -> tuple[str, int]:
@@ -141,7 +141,7 @@ def _read(path: str) -> bytes:
 def _send(pid: int, number: int) -> None:
     try:
         os.kill(pid, number)
-    except OSError:  # it is gone, or somebody else's
+    except OSError:  # it is gone, or not ours
         return
 
 

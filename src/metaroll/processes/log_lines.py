@@ -1,4 +1,4 @@
-"""What a process writes into a file, read line by line while it grows, in bounded memory."""
+"""Output of a process in a file, read line by line while it grows, in bounded memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LONGEST = 4096
 """Bytes of a line that are kept."""
 
 _MOST_NEW, _MOST_LAST = 1000, 30
-"""Lines that are kept: those that nobody has read yet, and those of the end."""
+"""Lines that are kept: those that were not read yet, and those of the end."""
 
 
 def open_log(path: Path) -> int:
@@ -40,10 +40,10 @@ class LogLines:
 
     Args:
         descriptor: Of the file, which is read from its present end on.
-        progress: How lines begin that tell of progress; none: all do.
+        progress: Prefixes of lines about progress; none: all lines are.
 
     Attributes:
-        last: What was said last, after the last line about progress.
+        last: The last output, after the last line about progress.
     """
 
     def __init__(self, descriptor: int, progress: tuple[str, ...]) -> None:
@@ -64,14 +64,14 @@ class LogLines:
             for line in ended:
                 self._take(self._begun + line)
                 self._begun = b""
-            # A carriage return at the cut stands behind what is kept, so that it is known how the line ended.
+            # A carriage return at the cut stays after the kept text, so that it is known how the line ended.
             self._begun = (self._begun + rest)[:_LONGEST]
-        found = list(self._new)
+        new_lines = list(self._new)
         self._new.clear()
-        return found
+        return new_lines
 
     def words(self) -> str:
-        """What was said last, with a line that has not ended."""
+        """The last output, with a line that has not ended."""
         self.new()
         return "\n".join([*self.last, _text(self._begun)]).strip()
 

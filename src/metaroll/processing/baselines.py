@@ -15,6 +15,7 @@ from metaroll.checks import check_number, check_seed, check_whole, described
 from metaroll.data.data_format import iterate_leaves, map_leaves
 from metaroll.errors import DataError, ShapeError
 from metaroll.functional.regression import grams_of_blocks, solve_ridge, state_features, time_features
+from metaroll.policies.networks import perceptron
 from metaroll.processing.path_columns import PathColumns, PathGroup
 from metaroll.seeding import torch_generator
 from metaroll.types import Baseline
@@ -480,10 +481,7 @@ def _predicted(baseline: Baseline, path: Mapping[str, Any]) -> np.ndarray:
 
 def _forward(layers: Sequence[torch.Tensor], x: torch.Tensor) -> torch.Tensor:
     """A tanh network, or a stack of them, ``(..., t, in) -> (..., t, 1)``."""
-    for i in range(0, len(layers), 2):
-        x = x @ layers[i] + layers[i + 1]
-        x = torch.tanh(x) if i + 2 < len(layers) else x
-    return x
+    return perceptron(x, layers[::2], layers[1::2], "tanh", lambda rows, weight, bias: rows @ weight + bias)
 
 
 def _inputs(observations: Any, times: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ from metaroll.errors import RolloutError, WorkerLost
 __all__ = ["collect_at_least", "enough", "still_missing"]
 
 _MOST_EMPTY = 32
-"""After so many runs without a single result, more are not tried."""
+"""After this many runs without a single result, more are not tried."""
 
 Result = TypeVar("Result")
 
@@ -34,7 +34,7 @@ def collect_at_least(
         first_round: How many runs to begin with.
         min_count: Minimum number of results.
         min_size: Minimum size of all results together.
-        nothing: Makes the error for so many runs without a result.
+        nothing: Makes the error for that many runs without a result.
 
     Raises:
         RolloutError, WorkerLost: As ``run`` raises them; ``completed`` holds the results of earlier rounds, too.

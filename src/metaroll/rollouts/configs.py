@@ -107,7 +107,7 @@ class PoolTimeouts:
         """Allowed silence of a worker, in s."""
         limits = {"start": self.start_s, "call": self.call_s, "reset": self.reset_s}
         limit = limits.get(phase, self.step_s)
-        if stopped and self.step_s is not None:  # a stopped process will not answer, whatever it was doing
+        if stopped and self.step_s is not None:  # a stopped process will not answer in any phase
             return self.step_s if limit is None else min(limit, self.step_s)
         return limit
 
@@ -133,7 +133,7 @@ class WorkersConfig(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class UnitsConfig(WorkersConfig):
-    """What simulations are run with whose losses are not up to the caller."""
+    """Settings of simulations where the caller does not choose what happens to failures."""
 
     slots_per_unit: Annotated[
         Whole | None, "Environments stepped together in a worker (null: what suits the kind of environment)."
@@ -155,7 +155,7 @@ class StepLimit(Config):
     """How long the rollouts of a sampler may be."""
 
     max_steps: Annotated[
-        Whole | None, "Rollouts are truncated after so many steps (null: the limit of the environment alone)."
+        Whole | None, "Rollouts are truncated after this many steps (null: the limit of the environment alone)."
     ] = None
 
 
@@ -180,7 +180,7 @@ class FeaturesConfig(Config):
 
     num_segments: Annotated[
         Whole | None,
-        "Segments into which rollouts are cut, of equal length or one step less; the simulation starts anew from the "
+        "Segments into which rollouts are cut, of equal length or one step less; the simulation restarts from the "
         "recorded state with every segment. Give this or len_segments; 1 leaves rollouts whole.",
     ] = None
     len_segments: Annotated[Whole | None, "Steps of each segment; the last one may have fewer."] = None
@@ -195,17 +195,17 @@ class FeaturesConfig(Config):
     ] = "rollouts"
     series: Annotated[
         Literal["states", "observations"] | None,
-        "What features are made of, beside actions (null: states where env_spec.state_space says what they are).",
+        "What features are made of, beside actions (null: states where env_spec.state_space describes them).",
     ] = None
     pad_mode: Annotated[Literal["zeros", "last"], "What rollouts that ended early are filled up with."] = "zeros"
 
     def check(self) -> None:
         super().check()
         if (self.num_segments is None) == (self.len_segments is None):
-            given = f"num_segments={self.num_segments} and len_segments={self.len_segments}"
+            segments = f"num_segments={self.num_segments} and len_segments={self.len_segments}"
             raise ValueError(
-                f"give either num_segments or len_segments, got {'neither' if self.num_segments is None else given}; "
-                "num_segments=1 leaves rollouts whole"
+                "give either num_segments or len_segments, got "
+                f"{'neither' if self.num_segments is None else segments}; num_segments=1 leaves rollouts whole"
             )
 
 
@@ -216,15 +216,15 @@ class SimulationConfig(FeaturesConfig, UnitsConfig):
     use_rec_act: Annotated[bool, "Play the recorded actions, instead of letting the policy act."] = True
     exact_starts: Annotated[
         bool,
-        "initial_state says where rollouts truly started. What simulations measure there has noise of its own then, as "
-        "in all other rows, so that one posterior can be asked of many recordings; else they have measured what was "
+        "initial_state returns where rollouts truly started. What simulations measure there has its own noise then, "
+        "as in all other rows, so that one posterior can be asked of many recordings; else they have measured what was "
         "recorded there, which is why they start where they do.",
     ] = False
     chained: Annotated[
         bool,
-        "The series of a simulation goes on where each segment has ended, instead of where the next one starts: for "
+        "The series of a simulation continues where each segment has ended, instead of where the next one starts: for "
         "features of changes alone, where starts are off by noise of sensors, which is no change. From exact starts "
-        "the jump says how far simulation and robot came apart in a segment.",
+        "the jump measures how far simulation and robot diverged in a segment.",
     ] = False
     clip_actions: Annotated[
         bool, "Play recorded actions beyond the bounds of the environment, which clips them; else they are an error."

@@ -1,4 +1,4 @@
-"""What is said when a rollout fails: which one, where, and the line that runs it again."""
+"""Errors of failed rollouts: which one, where, and the line that runs it again."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ __all__ = [
     "invalid_value",
     "replay_line",
     "what_failed",
-    "what_is_said",
+    "what_happened",
     "without_advice",
 ]
 
 FAILURES = (Exception, SystemExit)
-"""What counts as a failure of an environment or policy: one that calls ``sys.exit`` must not end the program."""
+"""Exceptions that count as failures of environment or policy: a call of ``sys.exit`` must not end the program."""
 
 
 _DROP = "\nEngines made with on_error='drop' leave such rollouts out."
-"""What helps where rollouts that fail are not left out already."""
+"""The hint where failed rollouts are not left out already."""
 
 _DROP_INVALID = ". Engines and samplers made with on_invalid='drop' leave such rollouts out."
-"""What helps where rollouts with NaN or Inf are not."""
+"""The hint where rollouts with NaN or Inf are not."""
 
 _RUN = "\nRun it again here: "
 
-_OBJECTS = "env: the environment, policy: what acted (of an agent: agent.policy)"
-"""What the names stand for in lines that run a rollout again."""
+_OBJECTS = "env: the environment, policy: the acting policy (of an agent: agent.policy)"
+"""The meaning of the names in lines that run a rollout again."""
 
 _NAME = "name"
 """Entry of ``RolloutPlan.extras``: what its caller calls the rollout, who has not made plans or rollouts himself."""
@@ -56,9 +56,9 @@ class DroppedRollout:
     Attributes:
         plan: Its plan.
         step: Where it ended (-1: while resetting).
-        what: ``observation`` (``state`` where nobody looks at observations), ``reward`` or ``action`` that was NaN or
+        what: ``observation`` (``state`` where observations are not computed), ``reward`` or ``action`` that was NaN or
             Inf (``on_invalid="drop"``), or ``error`` (``on_error="drop"``).
-        message: What the environment or the policy said that raised.
+        message: The error message of the environment or policy that raised.
     """
 
     plan: RolloutPlan
@@ -70,8 +70,10 @@ class DroppedRollout:
 def all_dropped(which: str, hint: str, last: DroppedRollout) -> RolloutError:
     """The error where ``which`` rollouts were all dropped, the ``last`` one of them like the others."""
     if last.what == "error":
-        said = last.message.split("\n")[0]
-        return RolloutError(f"{which} were dropped, the last since {said}\n{hint}, or repair it", last.plan, last.step)
+        reason = last.message.split("\n")[0]
+        return RolloutError(
+            f"{which} were dropped, the last since {reason}\n{hint}, or repair it", last.plan, last.step
+        )
     return InvalidValueError(
         f"{which} were dropped, the last since its {last.what} was not finite at step {last.step}: "
         f"{describe_plan(last.plan)}. {hint}, or repair the environment",
@@ -117,9 +119,9 @@ def failure_in_slots(
     It names the plan of the slot that the exception names, or those of all; one that names its plan already passes
     unchanged.
     """
-    slot, others = None, {}
+    slot, other_errors = None, {}
     if isinstance(error, SlotError):
-        slot, where, others, error = error.slot, error.where or where, error.others, error.__cause__ or error
+        slot, where, other_errors, error = error.slot, error.where or where, error.others, error.__cause__ or error
     slots = np.flatnonzero(active).tolist() if slot is None else [slot]
     plans = [plan for s in slots if (plan := slot_plans[s]) is not None]
     step = -1 if resetting or not slots else int(lengths[slots[0]])
@@ -138,12 +140,12 @@ def failure_in_slots(
     message += _again(plans[0])
     failed = RolloutError(message, plans[0], step, text)
     failed.suspects = list(plans)
-    for number, cause in others.items():
+    for number, cause in other_errors.items():
         if (plan := slot_plans[number]) is not None:
-            said = (
+            report = (
                 f"{where} failed {_place(step)} {describe_plan(plan)}: {type(cause).__name__}: {shortened(str(cause))}"
             )
-            failed.others.append((plan, said + _again(plan)))
+            failed.others.append((plan, report + _again(plan)))
     return failed
 
 
@@ -159,13 +161,13 @@ def without_advice(error: RolloutError, *, engines: bool = False) -> RolloutErro
     return error
 
 
-def what_is_said(error: RolloutError) -> str:
-    """What has happened, without advice, for those who have made neither the plan of the rollout nor an engine."""
+def what_happened(error: RolloutError) -> str:
+    """The message without advice, for callers that have made neither the plan of the rollout nor an engine."""
     return str(without_advice(error, engines=True)).partition(_RUN)[0]
 
 
 def what_failed(entry: DroppedRollout) -> str:
-    """What happened to a rollout, for those who have not made its plan, and so cannot run it again."""
+    """The message for callers that have not made the rollout's plan, and so cannot run it again."""
     return entry.message.partition(_RUN)[0] or f"{entry.what} was not finite at step {entry.step}"
 
 
@@ -187,15 +189,15 @@ def first_invalid(
     numbers = [(what, values) for what, values in looked_at if values.dtype.kind in "fc"]
     if all(math.isfinite(abs(np.vdot(values, values))) for _, values in numbers):
         return []  # the usual case; else NaN or Inf somewhere, or finite numbers whose squares overflow
-    found: dict[int, tuple[int, int, str, np.ndarray]] = {}
+    first: dict[int, tuple[int, int, str, np.ndarray]] = {}
     for order, (what, values) in enumerate(numbers):
         bad = ~finite_rows(values.reshape(-1, *values.shape[2:])).reshape(values.shape[:2])
         bad &= (np.arange(len(bad))[:, None] < counts) & active
         for slot in np.flatnonzero(bad.any(axis=0)).tolist():
             step = int(bad[:, slot].argmax())
-            if slot not in found or (step, order) < found[slot][:2]:
-                found[slot] = (step, order, what, values[step, slot])
-    ordered = sorted(found.items(), key=lambda item: (item[1][:2], item[0]))
+            if slot not in first or (step, order) < first[slot][:2]:
+                first[slot] = (step, order, what, values[step, slot])
+    ordered = sorted(first.items(), key=lambda item: (item[1][:2], item[0]))
     return [(slot, step, what, value) for slot, (step, _, what, value) in ordered]
 
 

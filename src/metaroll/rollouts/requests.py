@@ -1,4 +1,4 @@
-"""What is asked of the engine, as one object: made once, and handed down."""
+"""A request to the engine, as one object: made once, and handed down."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ __all__ = ["KEPT", "Kept", "SampleRequest"]
 
 @dataclass(frozen=True, kw_only=True)
 class Kept:
-    """What is kept of rollouts, from the engine to the loop that records them.
+    """Which data of rollouts are kept, from the engine to the loop that records them.
 
     Attributes:
         on_invalid: ``"raise"`` or ``"drop"`` a rollout with NaN or Inf in observation, reward or action.
         on_error: The same for one whose environment or policy raises; a loop by itself raises.
-        steps: Keep what happens, and return it; without, only ``last_step`` and ``observations`` tell.
+        steps: Keep what happens, and return it; without, only ``last_step`` and ``observations`` show it.
         pieces: Return what live rollouts have done so far; without, whole rollouts when they have ended.
         infos: Keep the infos of environment and policy.
         extras: Record more: ``actions_applied``, ``states (T + 1, S)`` and ``time (T + 1,)`` as far as the environments
-            tell them, and what a recurrent policy remembers before each step, ``hidden_states (T, H)``.
+            report them, and what a recurrent policy remembers before each step, ``hidden_states (T, H)``.
         fields: Names of the fields that are wanted, without notes of what stays constant; ``None``: all.
     """
 
@@ -40,7 +40,7 @@ class Kept:
 
 
 KEPT = Kept()
-"""What is kept where nobody says."""
+"""The default of what is kept."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,11 +50,11 @@ class SampleRequest:
     Rollout ``j`` of variation ``m`` has the seed ``(seed, sub_seed, j * M + m)``.
 
     Attributes:
-        updates: The variations; ``None`` stands for the nominal environment.
+        updates: The variations; ``None`` means the nominal environment.
         seed, sub_seed: First parts of all seeds.
         min_steps, num_rollouts: Minimum number of steps, or number of rollouts, of each variation.
-        max_steps: Truncate rollouts after so many steps.
-        contexts: What the policy has access to in each variation.
+        max_steps: Truncate rollouts after this many steps.
+        contexts: Context of the policy in each variation.
         deterministic, eval: As in ``RolloutPlan``.
         parameters: Flat policy parameters: ``(P,)`` for all variations, or ``(M, P)``, a policy for each, which gives
             what a call with each row would give its variation (to the last bit where the policy has
@@ -103,20 +103,22 @@ class SampleRequest:
             return list(range(count))
         listed = only.ndim == 1 if isinstance(only, np.ndarray) else isinstance(only, Sequence)
         if not listed or isinstance(only, str):
-            raise TypeError(f"only must be a list of positions of variations, [0, 2] say, got {described(only)}")
-        found = []
+            raise TypeError(f"only must be a list of positions of variations such as [0, 2], got {described(only)}")
+        positions = []
         for m in only:
             if isinstance(m, bool | np.bool_):
                 raise TypeError("only must be a list of positions of variations, got a mask; pass np.flatnonzero(mask)")
             if not isinstance(m, int | np.integer):
-                raise TypeError(f"only must be a list of positions of variations, [0, 2] say, got {described(m)} in it")
+                raise TypeError(
+                    f"only must be a list of positions of variations such as [0, 2], got {described(m)} in it"
+                )
             if not 0 <= m < count:
                 raise ValueError(f"only must hold positions from 0 to {count - 1} ({count} variations), got {m}")
-            found.append(int(m))
-        if len(set(found)) < len(found):
-            twice = next(m for m in found if found.count(m) > 1)
+            positions.append(int(m))
+        if len(set(positions)) < len(positions):
+            twice = next(m for m in positions if positions.count(m) > 1)
             raise ValueError(f"only must hold each position once, got {twice} more than once")
-        return found
+        return positions
 
     def plan_of(self, own: Sequence[np.ndarray] | None) -> Callable[[int], RolloutPlan]:
         """From ``j * M + m`` to the plan of rollout ``j`` of variation ``m``, which has parameters of its ``own``."""

@@ -1,1 +1,1 @@
-"""What may change in an environment, and samplers of such changes."""
+"""Changes of environments, and samplers of them."""

@@ -32,7 +32,7 @@ class DomainParam(ABC):
     Draws are clipped to [clip_lo, clip_up], then rounded to whole numbers if ``roundint``.
 
     Args:
-        name: What the environment calls it.
+        name: Its name in the environment.
         clip_lo: Lowest value.
         clip_up: Highest value.
         roundint: Round to whole numbers.

@@ -53,13 +53,13 @@ _DERIVED: dict[str, dict[str, tuple[tuple[str, str], Callable[[float, float], fl
 
 
 _HAVE_A_SIGN = re.compile("mass|length|inertia|friction|damping|stiffness|radius|density|viscosity|gravity|^[mgl]$")
-"""Names of constants whose other sign is hardly meant."""
+"""Names of constants for which the other sign is hardly intended."""
 _POSITIVE: dict[str, tuple[str, ...]] = {
     "CartPoleEnv": ("masscart", "masspole", "length", "tau"),
     "PendulumEnv": ("m", "l", "dt"),
     "AcrobotEnv": ("LINK_MASS_1", "LINK_MASS_2", "LINK_LENGTH_1", "LINK_LENGTH_2", "LINK_MOI", "dt"),
 }
-"""Class of ``gymnasium.envs.classic_control`` -> attributes that are masses, lengths or times; it does not look."""
+"""Class of ``gymnasium.envs.classic_control`` -> attributes that are masses, lengths or times, not checked there."""
 
 
 def check_param_names(env: Any, names: Collection[str]) -> None:
@@ -85,7 +85,7 @@ def check_param_ranges(env: Any, ranges: Mapping[str, tuple[float, float]]) -> N
     check_param_names(env, ranges)
     try:
         present = read_domain_params(env, ranges)
-    except TypeError:  # it does not tell
+    except TypeError:  # it does not report them
         present = {}
     for end in (0, 1):
         set_domain_params(env, {name: span[end] for name, span in ranges.items()})
@@ -112,25 +112,25 @@ def is_possible(kind: str, values: Mapping[str, float]) -> bool:
 def _check_plain_names(env: Any, names: Collection[str]) -> list[str]:
     """Check all but the paths into the simulator's model, which checks them whenever they are set or read; those."""
     own = {name for layer in env_layers(env) for name in getattr(layer, "own_domain_params", ())}
-    rest = [name for name in names if name not in own]
+    open_names = [name for name in names if name not in own]
     owner, paths, model = _owner(env), [], None
     known: Mapping[str, Any] = {}
     if owner is not None:
         known = owner.domain_param
     elif _foreign_setter(env) is not None:
-        return []  # it has to say itself
+        return []  # it has to check itself
     else:
         model = _model_params(env)
         if model is not None:
-            paths = [name for name in rest if model.claims(name)]
-            rest = [name for name in rest if name not in paths]
-        if rest:  # to list them takes as long as an episode of a few steps
+            paths = [name for name in open_names if model.claims(name)]
+            open_names = [name for name in open_names if name not in paths]
+        if open_names:  # to list them takes as long as an episode of a few steps
             known = _numeric_attributes(_innermost(env))
-    for name in rest:
+    for name in open_names:
         if name not in known:
             what = f"domain parameter of {type(getattr(env, 'unwrapped', env)).__name__}"
-            others = [] if model is None else model.attributes()  # hundreds are looked at, which is for errors alone
-            raise DataError(str(unknown_name(what, name, {*known, *own, *others} - {"dt"})))
+            in_model = [] if model is None else model.attributes()  # hundreds are listed, which is for errors alone
+            raise DataError(str(unknown_name(what, name, {*known, *own, *in_model} - {"dt"})))
     return paths
 
 
@@ -163,8 +163,8 @@ def read_domain_params(env: Any, names: Iterable[str]) -> dict[str, float]:
             return {name: float(present[name]) for name in names}
     if _foreign_setter(env) is not None:
         raise TypeError(
-            f"{type(getattr(env, 'unwrapped', env)).__name__} has set_domain_param(dict), but does not tell its domain "
-            "parameters; give it a property domain_param"
+            f"{type(getattr(env, 'unwrapped', env)).__name__} has set_domain_param(dict), but does not report its "
+            "domain parameters; give it a property domain_param"
         )
     inner, model = _innermost(env), _model_params(env)
     if model is None:
@@ -198,7 +198,7 @@ def _owner(env: Any) -> Any:
 
 
 def _foreign_setter(env: Any) -> Any:
-    """The outermost ``set_domain_param`` of somebody else."""
+    """The outermost ``set_domain_param`` that is not ours."""
     for layer in env_layers(env):
         if not hasattr(layer, "own_domain_params") and callable(getattr(layer, "set_domain_param", None)):
             return layer
@@ -225,18 +225,18 @@ def _set_innermost(env: Any, params: Mapping[str, float]) -> None:
         warn_out_of_reach(kind, present, inner.action_space)
 
 
-def derived_attributes(kind: str, values: Mapping[str, float], given: Collection[str]) -> dict[str, float]:
-    """What follows from attributes of one of Gymnasium's classic-control environments that have been set.
+def derived_attributes(kind: str, values: Mapping[str, float], changed: Collection[str]) -> dict[str, float]:
+    """Attributes that follow from those set in one of Gymnasium's classic-control environments.
 
     Args:
         kind: Name of its class.
         values: Its attributes now.
-        given: Those that have been set: they are never among the result.
+        changed: Those that have been set: they are never among the result.
     """
     return {
         name: compute(*(values[part] for part in parts))
         for name, (parts, compute) in _DERIVED.get(kind, {}).items()
-        if name not in given and any(part in given for part in parts)
+        if name not in changed and any(part in changed for part in parts)
     }
 
 
@@ -266,12 +266,12 @@ def _model_params(env: Any) -> Any:
 
 def _numeric_attributes(env: Any) -> dict[str, Any]:
     """Public attributes that are numbers, of the object and its classes; properties are left alone."""
-    found: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     for kind in reversed(type(env).__mro__):
-        found.update(vars(kind))
-    found.update(getattr(env, "__dict__", {}))
+        attributes.update(vars(kind))
+    attributes.update(getattr(env, "__dict__", {}))
     return {
         name: value
-        for name, value in found.items()
+        for name, value in attributes.items()
         if isinstance(value, Real) and not isinstance(value, bool) and not name.startswith("_")
     }

@@ -14,7 +14,7 @@ from metaroll.types import EnvUpdate
 __all__ = ["NOISE", "DomainParamUpdate", "domain_params_of"]
 
 NOISE = "noise."
-"""What names of inferred parameters begin with that are the noise of a sensor, and none of the simulator."""
+"""Prefix of inferred parameters that are the noise of a sensor, not parameters of the simulator."""
 
 
 class DomainParamUpdate(EnvUpdate):
@@ -47,7 +47,7 @@ class DomainParamUpdate(EnvUpdate):
 
     @property
     def env_constructor(self) -> Callable[[], Any] | None:
-        """What makes an environment where there is none."""
+        """The constructor of an environment where there is none."""
         return self._env_constructor
 
     def __call__(self, old_env: Any = None) -> Any:

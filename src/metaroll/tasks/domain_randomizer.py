@@ -164,10 +164,10 @@ class RandomDomains(TaskSampler):
 
     def __getitem__(self, name: str) -> DomainParam:
         """The distribution of the parameter ``name``."""
-        found = next((param for param in self.domain_params if name in param.names), None)
-        if found is None:
+        match = next((param for param in self.domain_params if name in param.names), None)
+        if match is None:
             raise unknown_name("randomized domain parameter", name, self.names)
-        return found
+        return match
 
     def __len__(self) -> int:
         """Number of distributions."""
@@ -221,7 +221,7 @@ class DomainRandomizer(RandomDomains):
                 continue
             for name in param.names:
                 if name in taken:
-                    raise ValueError(f"domain parameter {name!r} must not be given twice; adapt the one that is there")
+                    raise ValueError(f"domain parameter {name!r} must not be given twice; adapt the existing one")
                 taken.add(name)
             added.append(param)
         self.domain_params += added
@@ -293,7 +293,7 @@ def as_randomizer(params: Any, what: str = "params") -> RandomDomains:
 
     Args:
         params: Name -> distribution or ``(low, high)``, a list of distributions, or a randomizer, which is returned.
-        what: What errors call them.
+        what: Their name in errors.
 
     Raises:
         TypeError: They are nothing of that.

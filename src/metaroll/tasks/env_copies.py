@@ -30,8 +30,8 @@ _HINT = (
 def copy_env(env: Any) -> Any:
     """A deep copy of ``env`` with the same configuration.
 
-    Environments may say how they are copied: Gymnasium's ``EzPickle`` builds them anew from the arguments of their
-    constructor, so that whatever was changed afterwards is lost. Compared are the arrays and options of a simulator's
+    Environments may define how they are copied: Gymnasium's ``EzPickle`` rebuilds them from the arguments of their
+    constructor, so that later changes are lost. Compared are the arrays and options of a simulator's
     model and all attributes of the layers that are plain values (numbers, texts, arrays, spaces, and containers of
     such) and that episodes leave alone: what a reset or a few steps change is state, not configuration. Generators,
     renderers and other objects that cannot be compared do not count.
@@ -41,15 +41,17 @@ def copy_env(env: Any) -> Any:
         ValueError: The copy is configured otherwise; names what differs.
     """
     copied = _deep_copy(env)
-    found = {path: values for path, values in _differences(env, copied)}
-    if found:
-        for path in _episode_state(copied, set(found)):
-            del found[path]
-    if found:
-        shown = "; ".join(f"{path} is {_shown(a)}, in the copy {_shown(b)}" for path, (a, b) in list(found.items())[:4])
+    changed = {path: values for path, values in _differences(env, copied)}
+    if changed:
+        for path in _episode_state(copied, set(changed)):
+            del changed[path]
+    if changed:
+        shown = "; ".join(
+            f"{path} is {_shown(a)}, in the copy {_shown(b)}" for path, (a, b) in list(changed.items())[:4]
+        )
         raise ValueError(
             f"env of type {type(env).__name__} cannot be copied as it is: {shown}"
-            f"{f' (and {len(found) - 4} more)' if len(found) > 4 else ''}; {_HINT}"
+            f"{f' (and {len(changed) - 4} more)' if len(changed) > 4 else ''}; {_HINT}"
         )
     return copied
 
@@ -140,7 +142,7 @@ def _episode_state(copied: Any, paths: set[str]) -> set[str]:
             warnings.simplefilter("ignore")
             for _ in _short_episodes(probe):
                 moved |= {path for path, _ in _differences(copied, probe)} & paths
-    except Exception:  # it fails in a rollout, too, which says so
+    except Exception:  # it fails in a rollout, too, which raises
         return paths
     finally:
         with contextlib.suppress(Exception):

@@ -140,7 +140,7 @@ class EnvPoolSampler(TaskSampler):
         """Add copies of random environments of the pool until there are ``new_size``.
 
         A pool of that size, or a larger one, stays as it is. No environment is copied again before all others have
-        been. Each copy is given generators of its own, seeded from the sampler's, or it would repeat its original.
+        been. Each copy is given its own generators, seeded from the sampler's, or it would repeat its original.
         """
         missing = check_whole("new_size", new_size, 0) - len(self._envs)
         if missing <= 0:
@@ -197,7 +197,7 @@ def named_constructors(constructors: Any) -> dict[str, EnvConstructor]:
             raise TypeError(f"constructors must be functions or classes that make an environment, got {constructor!r}")
         if name in named or name.endswith("<lambda>"):
             raise ValueError(
-                f"constructors must have names of their own, which say on which side of the split they are, got "
+                f"constructors must have their own names, which decide on which side of the split they are, got "
                 f"{name!r}{' twice' if name in named else ''}; give a dict {{'light': make_light, 'heavy': make_heavy}}"
             )
         named[str(name)] = constructor

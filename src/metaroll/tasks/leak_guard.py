@@ -16,7 +16,7 @@ from metaroll.types import EnvUpdate
 __all__ = ["SplitReport", "check_split", "find_overlaps"]
 
 _NEAR = 1e-6
-"""Tasks at most so far apart are the same but for rounding."""
+"""Tasks within this distance are the same but for rounding."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def check_split(
     Args:
         train_tasks: Tasks, or updates that set them.
         test_tasks: The same.
-        overlap: What to do about equal tasks: ``"refuse"`` raises a ``TaskOverlapError``; ``"accept"`` only reports
+        overlap: Treatment of equal tasks: ``"refuse"`` raises a ``TaskOverlapError``; ``"accept"`` only reports
             them (and those that differ by rounding), for families that are tested on their training tasks.
 
     Raises:

@@ -68,7 +68,7 @@ _OPEN = -1
 class PlanTable(Sequence[RolloutPlan]):
     """N plans as columns; an entry is a ``RolloutPlan``.
 
-    Only columns are sent to another process, which makes the plans that it is asked for.
+    Only columns are sent to another process, which makes the plans that are accessed.
 
     Attributes:
         indices: Position of each rollout in its batch, ``(N,)``.
@@ -77,7 +77,7 @@ class PlanTable(Sequence[RolloutPlan]):
         stop_on_done: bool ``(N,)``.
         eval: bool ``(N,)``.
         deterministic: Whether the rollout acts deterministically, bool ``(N,)``.
-        updates: The distinct environment updates; ``None`` stands for the environment as it was given.
+        updates: The distinct environment updates; ``None`` means the environment as it was given.
         update_of: Which of them each rollout has, ``(N,)``.
         parameter_sets: The distinct arrays of policy parameters ``(P,)`` that plans bring.
         set_of: Which of them each rollout has, ``(N,)``; -1 for those that bring none.
@@ -130,7 +130,7 @@ class PlanTable(Sequence[RolloutPlan]):
         eval: bool = False,
         stop_on_done: bool = True,
     ) -> PlanTable:
-        """N plans, numbered from 0, of which none is made before somebody asks for it. Nothing is checked.
+        """N plans, numbered from 0, each of which is made when it is accessed. Nothing is checked.
 
         Args:
             seeds: Seed triples, uint64 ``(N, 3)``.
@@ -352,8 +352,8 @@ def plan_env_seeds(plans: Sequence[RolloutPlan]) -> np.ndarray:
 def distinct_updates(plans: Sequence[RolloutPlan]) -> list[EnvUpdate]:
     """The updates of plans, each object once; those that have none bring none."""
     if isinstance(plans, PlanTable):
-        found = [plans.updates[number] for number in np.unique(plans.update_of).tolist()]
-        return [update for update in found if update is not None]
+        distinct = [plans.updates[number] for number in np.unique(plans.update_of).tolist()]
+        return [update for update in distinct if update is not None]
     updates = {id(plan.env_update): plan.env_update for plan in plans if plan.env_update is not None}
     return list(updates.values())
 
@@ -424,19 +424,19 @@ def _distinct(values: Sequence[Any]) -> tuple[list[Any], np.ndarray]:
     if _all_one(values):
         return [values[0]], np.zeros(len(values), dtype=np.int64)
     keys = list(map(id, values))
-    found = dict(zip(keys, values, strict=True))
-    numbers = {key: number for number, key in enumerate(found)}
-    return list(found.values()), np.array([numbers[key] for key in keys], dtype=np.int64)
+    distinct = dict(zip(keys, values, strict=True))
+    numbers = {key: number for number, key in enumerate(distinct)}
+    return list(distinct.values()), np.array([numbers[key] for key in keys], dtype=np.int64)
 
 
 def _sets(parameters: Sequence[Any]) -> tuple[list[np.ndarray], np.ndarray]:
     """The distinct arrays, and which of them each entry is; -1 for ``None``."""
     sets, set_of = _distinct(parameters)
-    none = next((i for i, found in enumerate(sets) if found is None), None)
+    none = next((i for i, each in enumerate(sets) if each is None), None)
     if none is None:
         return sets, set_of
     order = np.array([-1 if i == none else i - (i > none) for i in range(len(sets))], dtype=np.int64)
-    return [found for found in sets if found is not None], order[set_of]
+    return [each for each in sets if each is not None], order[set_of]
 
 
 def _column(values: Sequence[Any]) -> list[Any] | None:

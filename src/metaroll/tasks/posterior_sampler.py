@@ -1,4 +1,4 @@
-"""Tasks that a posterior says the robot may be: rows of the table of draws that inference has written."""
+"""Tasks drawn from a posterior over the robot's parameters: rows of the table of draws that inference has written."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class PosteriorTaskSampler(Stateful, RandomDomains):
         Args:
             n_tasks: How many.
             with_replacement: Whether a row may come up again before all others have.
-            generator: What they depend on alone, where it is given; else the sampler's own.
+            generator: Sole source of their randomness, if given; else the sampler's own.
         """
         source = as_generator(self._generator if generator is None else generator)
         rows = sample_indices(check_whole("n_tasks", n_tasks, 0), self.n_tasks, with_replacement, source)

@@ -1,6 +1,6 @@
 """Splits the tasks of any sampler into training tasks and held-out tasks: a hash of its values decides, task by task.
 
-A task stays on its side whatever the seed, however many tasks are drawn, and whatever is added to a list later.
+A task stays on its side for any seed, for any number of drawn tasks, and after additions to a list.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _place(task: Any) -> int:
     if not isinstance(key, str):
         raise TypeError(
             f"a task must consist of numbers, texts, arrays, and dicts, lists and objects of them, so that its values "
-            f"say on which side of the split it is, got {task!r} of type {type(task).__name__}"
+            f"decide on which side of the split it is, got {task!r} of type {type(task).__name__}"
         )
     return int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big")
 
@@ -87,7 +87,7 @@ def split_list(
     Args:
         updates: The list.
         test_share: Share of all tasks that is held out.
-        test_tasks: The tasks that are held out, instead of what the hash says.
+        test_tasks: The tasks that are held out, instead of those of the hash.
     """
     sides: dict[Side, list[EnvUpdate]] = {"train": [], "test": []}
     if test_tasks is not None:
@@ -117,18 +117,18 @@ def check_test_tasks(sampler: TaskSampler, test_tasks: Any) -> list[Any]:
     """
     if sampler.updates is None:
         raise ValueError(
-            "test_tasks must be some of a list of tasks, but here tasks are drawn, and a hash of each says on "
-            "which side it is; say how many are held out with test_share"
+            "test_tasks must be some of a list of tasks, but here tasks are drawn, and a hash of each decides on "
+            "which side it is; set how many are held out with test_share"
         )
     if isinstance(test_tasks, str) or not isinstance(test_tasks, Iterable):
         raise TypeError(f"test_tasks must be a list of tasks, got {test_tasks!r}")
-    listed, given = [update.task for update in sampler.updates], list(test_tasks)
+    listed, chosen = [update.task for update in sampler.updates], list(test_tasks)
     known = set(map(task_key, listed))
-    unknown = next((task for task in given if task_key(task) not in known), None)
+    unknown = next((task for task in chosen if task_key(task) not in known), None)
     if unknown is not None:
         some = ", ".join(map(repr, listed[:6])) + ", ..." * (len(listed) > 6)
         raise ValueError(f"test_tasks must be some of the tasks, {some}, got {unknown!r}")
-    return given
+    return chosen
 
 
 class SplitTaskSampler(TaskSampler):
@@ -141,7 +141,7 @@ class SplitTaskSampler(TaskSampler):
         sampler: Any sampler of tasks.
         side: ``"train"`` or ``"test"``.
         test_share: Share of all tasks that is held out.
-        test_tasks: The tasks of a list that are held out, instead of what the hash says.
+        test_tasks: The tasks of a list that are held out, instead of those of the hash.
         generator: Source of randomness; ``None`` means fresh entropy.
 
     Raises:
@@ -220,31 +220,31 @@ def draw_split(
         num_test: Number of held-out tasks.
         test_share: Share of all tasks that is held out.
         generator: Source of randomness.
-        name: What errors call the sampler.
-        test_tasks: The tasks of a list that are held out, instead of what the hash says.
+        name: Name of the sampler in errors.
+        test_tasks: The tasks of a list that are held out, instead of those of the hash.
 
     Raises:
-        ValueError: There are not so many different tasks.
+        ValueError: There are fewer different tasks.
     """
     wanted = {"train": num_train, "test": num_test}
-    found: dict[str, dict[Any, EnvUpdate]] = {"train": {}, "test": {}}
+    by_side: dict[str, dict[Any, EnvUpdate]] = {"train": {}, "test": {}}
     listed = sampler.updates
     if listed is not None:
         for side, updates in split_list(listed, test_share, test_tasks).items():
-            found[side] = {task_key(update.task): update for update in updates}
+            by_side[side] = {task_key(update.task): update for update in updates}
         for side, count in wanted.items():
-            if len(found[side]) < count:
+            if len(by_side[side]) < count:
                 raise ValueError(
-                    f"{name} has {len(found['train'])} training and {len(found['test'])} held-out tasks with "
+                    f"{name} has {len(by_side['train'])} training and {len(by_side['test'])} held-out tasks with "
                     f"test_share={test_share:g}, too few for num_{side}={count}; ask for fewer, or list more tasks"
                 )
     else:
         with sampler.drawing() as draw:
-            blocks = _blocks(draw, generator, f"tasks of {name}", lambda: sum(map(len, found.values())))
-            while any(len(found[side]) < count for side, count in wanted.items()):
+            blocks = _blocks(draw, generator, f"tasks of {name}", lambda: sum(map(len, by_side.values())))
+            while any(len(by_side[side]) < count for side, count in wanted.items()):
                 for update in next(blocks):
-                    found[task_side(update.task, test_share)].setdefault(task_key(update.task), update)
-    train, test = (list(found[side].values())[:count] for side, count in wanted.items())
+                    by_side[task_side(update.task, test_share)].setdefault(task_key(update.task), update)
+    train, test = (list(by_side[side].values())[:count] for side, count in wanted.items())
     return train, test
 
 
@@ -252,17 +252,17 @@ def draw_distinct(sampler: TaskSampler, num_tasks: int, generator: np.random.Gen
     """Updates of ``num_tasks`` different tasks, asked for all at once: environments may spread them evenly.
 
     Raises:
-        ValueError: There are not so many different tasks.
+        ValueError: There are fewer different tasks.
     """
-    found: dict[Any, EnvUpdate] = {}
+    distinct: dict[Any, EnvUpdate] = {}
     with sampler.drawing() as draw:
         for _ in range(_IDLE_BLOCKS):
-            for update in draw(num_tasks - len(found), generator):
-                found.setdefault(task_key(update.task), update)
-            if len(found) == num_tasks:
-                return list(found.values())
+            for update in draw(num_tasks - len(distinct), generator):
+                distinct.setdefault(task_key(update.task), update)
+            if len(distinct) == num_tasks:
+                return list(distinct.values())
     raise ValueError(
-        f"{name} must have {num_tasks} different tasks for this split, found {len(found)}; "
+        f"{name} must have {num_tasks} different tasks for this split, found {len(distinct)}; "
         "ask for fewer training or test tasks"
     )
 
@@ -276,30 +276,30 @@ def draw_more(
     in each.
 
     Raises:
-        ValueError: There are not so many different tasks.
+        ValueError: There are fewer different tasks.
     """
-    found: dict[Any, EnvUpdate] = {_rounded_key(update.task): update for update in known}
+    distinct: dict[Any, EnvUpdate] = {_rounded_key(update.task): update for update in known}
     # Tasks that were drawn at once count, though they should differ by rounding alone.
-    found |= {("known", place): update for place, update in enumerate(known[len(found) :])}
+    distinct |= {("known", place): update for place, update in enumerate(known[len(distinct) :])}
     size, idle = _BLOCK, 0
     with sampler.drawing() as draw:
-        while len(found) < len(known) + num_tasks and idle < _IDLE_BLOCKS:
-            before = len(found)
+        while len(distinct) < len(known) + num_tasks and idle < _IDLE_BLOCKS:
+            before = len(distinct)
             for update in draw(size, generator):
-                found.setdefault(_rounded_key(update.task), update)
-            size, idle = min(2 * size, _LARGEST_BLOCK), (idle + 1 if len(found) == before else 0)
-    if len(found) < len(known) + num_tasks:
+                distinct.setdefault(_rounded_key(update.task), update)
+            size, idle = min(2 * size, _LARGEST_BLOCK), (idle + 1 if len(distinct) == before else 0)
+    if len(distinct) < len(known) + num_tasks:
         raise ValueError(
-            f"{name} must have {len(known) + num_tasks} different tasks for this split, found {len(found)}; "
+            f"{name} must have {len(known) + num_tasks} different tasks for this split, found {len(distinct)}; "
             "ask for fewer training or test tasks"
         )
-    return list(found.values())[len(known) : len(known) + num_tasks]
+    return list(distinct.values())[len(known) : len(known) + num_tasks]
 
 
 def _rounded_key(task: Any) -> Hashable:
     """``task_key`` that is equal for numbers which differ by rounding alone, as angles of a finer grid do."""
     key = task_key(task)
-    return _NUMBER.sub(lambda found: f"{float(found[0]):.10g}", key) if isinstance(key, str) else key
+    return _NUMBER.sub(lambda match: f"{float(match[0]):.10g}", key) if isinstance(key, str) else key
 
 
 def _blocks(

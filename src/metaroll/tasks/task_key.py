@@ -1,4 +1,4 @@
-"""The values of a task: a canonical form, by which tasks are compared, split and found again, its numbers, a text."""
+"""The values of a task: a canonical form, by which tasks are compared, split and looked up, its numbers, a text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 __all__ = ["refuse_nan", "task_key", "task_numbers", "task_text"]
 
 _MOST_SHOWN = 4
-"""Of more entries of a task, or numbers of an entry, the first stand in its text."""
+"""Of more entries of a task, or numbers of an entry, the first are in its text."""
 
 
 def task_key(task: Any) -> Hashable:
@@ -25,16 +25,16 @@ def task_key(task: Any) -> Hashable:
     Only where something in the task has no values that could be written down (a function, a class) is it a tuple of
     the text and these things, which are compared by their own ``==``, or by identity if they are not hashable.
     """
-    others: list[Hashable] = []
+    unwritable: list[Hashable] = []
     try:
-        text = _text(task, others)
+        text = _text(task, unwritable)
     except RecursionError:  # it holds itself
         return _by_itself(task)
-    return text if not others else (text, *others)
+    return text if not unwritable else (text, *unwritable)
 
 
-def _text(task: Any, others: list[Hashable]) -> str:
-    """The text of ``task``; what cannot be written goes to ``others``."""
+def _text(task: Any, unwritable: list[Hashable]) -> str:
+    """The text of ``task``; what cannot be written goes to ``unwritable``."""
     task = _plain(task)
     if task is None or isinstance(task, str | bytes):
         return repr(task)
@@ -43,14 +43,14 @@ def _text(task: Any, others: list[Hashable]) -> str:
         return repr(int(task)) if number.is_integer() else repr(number)
     if isinstance(task, Mapping):
         entries = sorted(((str(name), value) for name, value in task.items()), key=lambda entry: entry[0])
-        return "{" + ",".join(f"{name!r}:{_text(value, others)}" for name, value in entries) + "}"
+        return "{" + ",".join(f"{name!r}:{_text(value, unwritable)}" for name, value in entries) + "}"
     if isinstance(task, list | tuple):
-        return "[" + ",".join(_text(entry, others) for entry in task) + "]"
+        return "[" + ",".join(_text(entry, unwritable) for entry in task) + "]"
     values = _values_of(task)
     if values is None:
-        others.append(_by_itself(task))
+        unwritable.append(_by_itself(task))
         return "?"
-    return f"{type(task).__qualname__}{_text(values, others)}"
+    return f"{type(task).__qualname__}{_text(values, unwritable)}"
 
 
 def _plain(task: Any) -> Any:
@@ -70,29 +70,29 @@ def _by_itself(task: Any) -> Hashable:
 
 def task_numbers(task: Any) -> dict[str, float]:
     """Name -> value of all numbers in ``task``: ``{"goal": [0, 1]}`` gives ``{"goal[0]": 0.0, "goal[1]": 1.0}``."""
-    found: dict[str, float] = {}
-    _collect(task, "", found)
-    return found
+    numbers: dict[str, float] = {}
+    _collect(task, "", numbers)
+    return numbers
 
 
-def _collect(task: Any, name: str, found: dict[str, float]) -> None:
+def _collect(task: Any, name: str, numbers: dict[str, float]) -> None:
     task = _plain(task)
     if isinstance(task, bool | int | float):
-        found[name or "task"] = float(task)
+        numbers[name or "task"] = float(task)
     elif isinstance(task, Mapping):
         for key, value in task.items():
-            _collect(value, f"{name}.{key}" if name else str(key), found)
+            _collect(value, f"{name}.{key}" if name else str(key), numbers)
     elif isinstance(task, list | tuple):
         for position, value in enumerate(task):
-            _collect(value, f"{name}[{position}]", found)
+            _collect(value, f"{name}[{position}]", numbers)
     elif task is not None and not isinstance(task, str | bytes):
         values = _values_of(task)
         if values is not None:
-            _collect(values, name, found)
+            _collect(values, name, numbers)
 
 
 def task_text(task: Any) -> str:
-    """What a reader is told of ``task``, in a few words: ``velocity=1.42``, ``goal=(0.31, 0.95)``, ``g=9.81, m=1.2``.
+    """``task`` for a reader, in a few words: ``velocity=1.42``, ``goal=(0.31, 0.95)``, ``g=9.81, m=1.2``.
 
     Numbers have three significant digits; of many values the first are named, and ``… (+N)`` counts the others. A task
     whose class has its own ``__str__`` is shown by that; ``None`` by an empty text.
@@ -100,7 +100,7 @@ def task_text(task: Any) -> str:
     task = _plain(task)
     if task is None:
         return ""
-    values = None if isinstance(task, str) or _says_itself(task) else _entries_of(task)
+    values = None if isinstance(task, str) or _has_own_text(task) else _entries_of(task)
     if not values:
         return _value_text(task)
     return _listed([f"{name}={_value_text(value)}" for name, value in list(values.items())[:_MOST_SHOWN]], len(values))
@@ -112,7 +112,7 @@ def _listed(shown: Sequence[str], count: int) -> str:
 
 def _value_text(value: Any) -> str:
     value = _plain(value)
-    if isinstance(value, str) or (value is not None and _says_itself(value)):
+    if isinstance(value, str) or (value is not None and _has_own_text(value)):
         return str(value)
     if isinstance(value, int | float):
         return str(value) if isinstance(value, int) else f"{value + 0.0:.3g}"
@@ -124,8 +124,8 @@ def _value_text(value: Any) -> str:
     return "none" if value is None else getattr(value, "__qualname__", None) or repr(value)
 
 
-def _says_itself(task: Any) -> bool:
-    """Whether the class of ``task`` has a text of its own for it."""
+def _has_own_text(task: Any) -> bool:
+    """Whether the class of ``task`` has its own text for it."""
     return (
         not isinstance(task, int | float | bytes | list | Mapping | type) and type(task).__str__ is not object.__str__
     )
@@ -142,7 +142,7 @@ def _values_of(task: Any) -> dict[str, Any] | None:
     if isinstance(task, type) or callable(task) or not hasattr(task, "__dict__"):
         return None
     values = dict(vars(task))
-    # What is equal by other means than its attributes (a subclass of datetime, say) has its values elsewhere.
+    # What is equal by other means than its attributes (e.g. a subclass of datetime) has its values elsewhere.
     return values if values or type(task).__eq__ is object.__eq__ else None
 
 

@@ -26,7 +26,7 @@ Draw = Callable[[int, np.random.Generator], list[EnvUpdate]]
 
 
 class TaskSampler(ABC):
-    """Says where tasks come from: draws updates that turn an environment into one of a task.
+    """Source of tasks: draws updates that turn an environment into one of a task.
 
     ``sample`` is all that a sampler must have. One that has a list of all its tasks gives it as ``updates``; one that
     draws them from other generators than its own overrides ``drawing``. Splits (``SplitTaskSampler``) use both.
@@ -54,8 +54,8 @@ class TaskSampler(ABC):
     def drawing(self) -> contextlib.AbstractContextManager[Draw]:
         """Inside, a function ``(num, generator) -> num updates`` that draws tasks by that generator alone.
 
-        What it takes for that (an environment that is asked, say) is there only inside. By default tasks of a list are
-        drawn independently; a sampler without a list is asked for ``sample``, which has only its own generator
+        What it takes for that (e.g. an environment that draws them) exists only inside. By default tasks of a list are
+        drawn independently; a sampler without a list uses ``sample``, which has only its own generator
         (``OwnDraws``).
         """
         listed = self.updates
@@ -68,7 +68,7 @@ class TaskSampler(ABC):
 
 @final
 class OwnDraws(contextlib.AbstractContextManager[Draw]):
-    """What ``drawing`` gives for a sampler that draws by its own generator alone, whatever others it is given.
+    """The result of ``drawing`` for a sampler that draws by its own generator alone, and ignores others.
 
     Args:
         sampler: Its ``sample`` draws.
@@ -88,7 +88,7 @@ class SetTaskSampler(TaskSampler):
 
     Args:
         env_constructor: Class or callable that makes the environment.
-        env: Environment that is asked for tasks; by default one is built when it is first needed.
+        env: Environment that draws tasks; by default one is built when it is first needed.
         wrapper: Called as ``wrapper(env, task)`` around every environment that an update makes or re-uses.
         generator: Source of randomness, handed to ``sample_tasks`` where that takes a ``generator``; ``None`` means
             fresh entropy.

@@ -35,7 +35,7 @@ class NewEnvUpdate(EnvUpdate):
 
     Args:
         env_constructor: Called without arguments; returns the environment.
-        task: What logs and overlap checks show; by default the name of the constructor.
+        task: Its value in logs and overlap checks; by default the name of the constructor.
     """
 
     builds_env = True  # the result does not depend on the old environment
@@ -46,7 +46,7 @@ class NewEnvUpdate(EnvUpdate):
 
     @property
     def env_constructor(self) -> EnvConstructor:
-        """What builds the environment."""
+        """The constructor of the environment."""
         return self._env_constructor
 
     def __call__(self, old_env: Any = None) -> Any:
@@ -74,7 +74,8 @@ class ExistingEnvUpdate(EnvUpdate):
 
     Args:
         env: The environment.
-        task: What logs and overlap checks show; by default what ``env.get_task()`` says, if there is such a method.
+        task: Its value in logs and overlap checks; by default the result of ``env.get_task()``, if there is such a
+            method.
     """
 
     builds_env = True
@@ -120,7 +121,7 @@ class SetTaskUpdate(EnvUpdate):
 
     - Without an old environment: ``env_type()``, ``set_task(task)``, then ``wrapper_constructor(env, task)``.
     - An old environment of exactly this type (a subclass is another type) is re-used: it gets the task, and the wrapper
-      is made anew around it, so that no wrapper keeps data of the task before. Without a wrapper of our own the
+      is made again around it, so that no wrapper keeps data of the task before. Without a wrapper of our own the
       old environment's wrappers stay, except those that an earlier update had put on.
     - Any other old environment is closed, with a warning, and a new one is built.
 
@@ -158,7 +159,7 @@ class SetTaskUpdate(EnvUpdate):
 
     @property
     def wrapper_constructor(self) -> EnvWrapper | None:
-        """What is put around the environment, or ``None``."""
+        """The wrapper around the environment, or ``None``."""
         return self._wrapper
 
     @property

@@ -1,4 +1,4 @@
-"""What a runner hands to a learner: watched for changes, overwritten once it was used, or spoiled by bad numbers."""
+"""Data that a runner hands to a learner: watched for changes, overwritten after use, or spoiled by bad numbers."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def spoil(runner: LocalRunner, name: str, value: float) -> None:
     """Write ``value`` into the middle of field ``name`` of all that ``runner`` hands out from the second call on.
 
     Args:
-        runner: Whose methods are replaced, on this object alone.
+        runner: The runner whose methods are replaced, on this object alone.
         name: ``rewards`` or ``observations``.
         value: NaN or Inf.
     """

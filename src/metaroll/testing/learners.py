@@ -35,7 +35,7 @@ from metaroll.types import EnvSpec, Policy
 __all__ = ["check_learner"]
 
 _BAD_NUMBERS = (("rewards", math.nan), ("rewards", math.inf), ("observations", math.nan), ("observations", -math.inf))
-"""What is written into training data: field, value."""
+"""Bad values that are written into training data: field, value."""
 
 _COPY_LOADED = "copy what is kept of a tree: array.copy(), tensor.copy_(tree[name]), list(tree[name])"
 
@@ -72,9 +72,9 @@ def check_learner(
       left in the state.
 
     Args:
-        make: Makes the learner from a seed, with networks and generators of its own; its tasks must be the same for
+        make: Makes the learner from a seed, with its own networks and generators; its tasks must be the same for
             all seeds.
-        env: What the learner is set up with: see ``LocalRunner.setup``.
+        env: The environment for the learner: see ``LocalRunner.setup``.
         make_evaluator: Makes the evaluator of the runs; ``None`` means what suits the learner.
         num_epochs: Epochs of a whole run; all that a learner does must happen within them.
         stop_after: Epochs after which the other run is stopped, less than ``num_epochs``.
@@ -250,7 +250,7 @@ class _Kit:
             except SnapshotError as error:
                 message = f"a learner made with another seed refuses the snapshot: {error}"
                 raise ConformanceError("resume", message, "a fingerprint is the same for all seeds") from error
-            hint = "load_state_dict takes over all that state_dict holds, which tells how the policy acts"
+            hint = "load_state_dict takes over all that state_dict holds, which decides how the policy acts"
             self._check_taken_over(runner.algo, folder, acting, "state_dict", "after a snapshot was loaded", hint)
             if overwrites:
                 loaded.overwrite()
@@ -265,7 +265,7 @@ class _Kit:
     def _check_taken_over(
         self, learner: Any, folder: Path, acting: dict[str, Any], rule: str, message: str, hint: str
     ) -> None:
-        """Raise unless ``learner`` is what the snapshot in ``folder`` says, and acts as its writer did."""
+        """Raise unless ``learner`` equals the snapshot in ``folder``, and acts as its writer did."""
         snapshot = load_snapshot(folder, "last")
         parts = [("state_dict", snapshot.tree("algorithm"), _plain(learner.state_dict()))]
         if snapshot.buffers is not None:
@@ -289,7 +289,7 @@ class _Kit:
 
     def explain(self, whole: _Outcome, folder: Path) -> None:
         """Raise with the promise that makes two runs differ, which is one of several."""
-        others: list[tuple[str, str, str, Callable[[], _Outcome]]] = [
+        checks: list[tuple[str, str, str, Callable[[], _Outcome]]] = [
             (
                 "determinism",
                 "learners made with the same seed train to different bits",
@@ -322,7 +322,7 @@ class _Kit:
                 lambda: self.run_in_parts(folder / "loaded", overwrites=True),
             ),
         ]
-        for rule, message, hint, run in others:
+        for rule, message, hint, run in checks:
             difference = whole.difference(run())
             if difference is not None:
                 raise ConformanceError(rule, f"{message}: {difference}", hint)
@@ -352,7 +352,7 @@ class _Kit:
 
 
 def _parameters(learner: Any) -> np.ndarray | None:
-    """Parameters of what acts, where they are known."""
+    """Parameters of the acting policy, where they are known."""
     return learner.policy.acting_parameters() if isinstance(learner.policy, Policy) else None
 
 

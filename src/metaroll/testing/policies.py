@@ -50,7 +50,7 @@ def check_policy(
     - ``form``: names, shapes and types of states, actions and infos.
     - ``space``: actions are finite elements of the action space, choices among those that there are (a Box may be
       exceeded: environments clip).
-    - ``determinism``: the same arguments give the same bits, whatever was called before.
+    - ``determinism``: the same arguments give the same bits, after any earlier calls.
     - ``noise``: where ``deterministic`` is set noise does not count (unless the policy is ``always_random``, or
       ``slow``).
     - ``rows``: a row has the same bits among any other rows, at any place, in any number of them (in blocks of 8 rows
@@ -69,8 +69,8 @@ def check_policy(
 
     Args:
         make: Makes the policy, or anything that ``as_policy`` takes; called twice.
-        env: What it acts in: an environment, what makes one, an id, or an ``EnvSpec``.
-        contexts: What rollouts may know of their tasks; taken in turns. ``None`` means that there is nothing.
+        env: Where it acts: an environment, its constructor, an id, or an ``EnvSpec``.
+        contexts: Knowledge of rollouts about their tasks; taken in turns. ``None`` means that there is nothing.
         domain_params: Constants of the environments, for policies that take them; taken in turns.
         num_rows: Number N of rows; two at least.
         num_steps: Steps of each rollout.
@@ -95,7 +95,7 @@ def check_policy(
 
 
 def results_of(policy: Policy, spec: EnvSpec, num_rows: int = 4, num_steps: int = 3) -> list[dict[str, Any]]:
-    """What a policy returns in each step, for observations that are the same in every call of this function.
+    """Results of a policy in each step, for observations that are the same in every call of this function.
 
     Args:
         policy: It is used as it is.
@@ -110,7 +110,7 @@ def results_of(policy: Policy, spec: EnvSpec, num_rows: int = 4, num_steps: int 
 
 @dataclass(frozen=True)
 class _Starts:
-    """What rollouts begin with, by their number."""
+    """Starting conditions of rollouts, by their number."""
 
     contexts: Sequence[Context | None] | None
     domain_params: Sequence[Mapping[str, Any]] | None
@@ -118,8 +118,8 @@ class _Starts:
 
     def of(self, policy: Policy, numbers: Sequence[int]) -> dict[str, np.ndarray]:
         """State rows of these rollouts."""
-        given, constants = self.contexts or [None], self.domain_params
-        contexts = [given[number % len(given)] for number in numbers]
+        contexts_given, constants = self.contexts or [None], self.domain_params
+        contexts = [contexts_given[number % len(contexts_given)] for number in numbers]
         generators = [policy_generator((self.seed, 0, number)) for number in numbers]
         params = None
         if policy.info.takes_domain_params and constants is not None:
@@ -336,8 +336,8 @@ class _Kit:
         for step, call in enumerate(calls):
             arguments = [own_copy(call.obs), own_copy(_arrays(call.state)), call.noise.copy(), call.flags.copy()]
             kept = own_copy(arguments)
-            others = {name: value for name, value in own_copy(call.state).items() if name not in arguments[1]}
-            result = self.policy.act(arguments[0], {**arguments[1], **others}, *arguments[2:])
+            state = {name: value for name, value in own_copy(call.state).items() if name not in arguments[1]}
+            result = self.policy.act(arguments[0], {**arguments[1], **state}, *arguments[2:])
             if not trees_equal(arguments, kept):
                 raise ConformanceError("memory", f"act changed its arguments in step {step}", "work on copies")
             actions, after, infos = *result[:2], dict(result[2])
@@ -476,7 +476,7 @@ def _joined(parts: list[Any], count: int) -> Any:
 
 
 def _arrays(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """What of a state is numbers; objects remember in place."""
+    """The numeric parts of a state; objects remember in place."""
     return {name: value for name, value in state.items() if not value.dtype.hasobject}
 
 
@@ -514,16 +514,18 @@ def _module_of(policy: Policy) -> nn.Module | None:
 def _plain_tensors(module: nn.Module) -> dict[str, torch.Tensor]:
     """Tensors that lie in attributes of the module, or of modules in it, and are no parameter or buffer; by name."""
     registered = {id(value) for value in (*module.parameters(), *module.buffers())}
-    found = {
+    tensors = {
         f"{prefix}.{name}{path}".lstrip("."): leaf
         for prefix, part in module.named_modules()
         for name, value in vars(part).items()
         for path, leaf in leaves_of(value)
     }
-    for path, leaf in list(found.items()):
+    for path, leaf in list(tensors.items()):
         if isinstance(leaf, nn.Module):  # in a list, where no ModuleList is
-            found |= {f"{path}.{name}": value for name, value in leaf.state_dict(keep_vars=True).items()}
-    return {path: leaf for path, leaf in found.items() if isinstance(leaf, torch.Tensor) and id(leaf) not in registered}
+            tensors |= {f"{path}.{name}": value for name, value in leaf.state_dict(keep_vars=True).items()}
+    return {
+        path: leaf for path, leaf in tensors.items() if isinstance(leaf, torch.Tensor) and id(leaf) not in registered
+    }
 
 
 def _with_nan(leaf: Any) -> Any:

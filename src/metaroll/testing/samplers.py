@@ -84,7 +84,7 @@ class _Kit:
     expected: Callable[[int, int], StepSequence] | None
 
     def check_all(self) -> None:
-        first, *others = self.num_workers
+        first, *further = self.num_workers
         calls = self.run(first)
         self.check_form(calls)
         message = "samplers made alike give different rollouts"
@@ -93,7 +93,7 @@ class _Kit:
         self.check_seeds(calls)
         message = "overwriting what a call returned changes a later one"
         self.compare(calls, self.run(first, overwrites=True), "memory", message, "return copies")
-        for number in others:
+        for number in further:
             message = f"with {number} workers there are other rollouts than with {first}"
             hint = "seed by the number of the rollout, never by that of the worker, and sort by it"
             self.compare(calls, self.run(number), "workers", message, hint)

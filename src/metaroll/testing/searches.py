@@ -140,10 +140,10 @@ class _Kit:
             state = after
         return turns
 
-    def _check_unchanged(self, who: str, kept: dict[str, Any], state: Any) -> None:
+    def _check_unchanged(self, method: str, kept: dict[str, Any], state: Any) -> None:
         difference = difference_of(kept, _saved(state))
         if difference is not None:
-            message = f"{who} changed the state that it was given: {difference}"
+            message = f"{method} changed the state that it was given: {difference}"
             raise ConformanceError("mutation", message, "return a new state: dataclasses.replace(state, ...)")
 
     def compare(
@@ -210,7 +210,7 @@ class _Kit:
                 [again],
                 "pure",
                 f"the state before turn {number}, with the same arguments again, gives something else",
-                "keep in the state whatever changes: the search itself is settings",
+                "keep in the state all that changes: the search itself is settings",
                 number,
             )
 
@@ -274,7 +274,7 @@ class _Kit:
                 self.run(search, state, number),
                 "round_trip",
                 "a search that continues from a saved state does something else",
-                "keep in the state whatever changes",
+                "keep in the state all that changes",
                 number,
             )
 

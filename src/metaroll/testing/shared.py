@@ -1,4 +1,4 @@
-"""What all kits do: watch the globals of the process, keep copies, overwrite what was handed out, compare bits."""
+"""Shared parts of all kits: watch globals of the process, keep copies, overwrite what was returned, compare bits."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def check_factory(make: Any, form: str, example: str) -> None:
     """Raise unless ``make`` can be called.
 
     Args:
-        make: What a kit was given.
-        form: What it must be.
+        make: The argument of the kit.
+        form: The required form.
         example: A call of the kit that is right.
 
     Raises:
@@ -40,7 +40,7 @@ def globals_untouched(who: str) -> Iterator[None]:
     """Raise if the block moves a global generator, or changes a setting of torch or NumPy.
 
     Args:
-        who: Who runs in the block.
+        who: Name of the code in the block.
 
     Raises:
         ConformanceError: ``globals``.
@@ -96,10 +96,10 @@ def overwrite(tree: Any) -> None:
 
 
 def difference_of(a: Any, b: Any) -> str | None:
-    """What differs between two results in words, ``None`` if all bits agree.
+    """The difference between two results in words, ``None`` if all bits agree.
 
     Args:
-        a, b: Nested data, in which rollouts (``StepSequence``) may stand.
+        a, b: Nested data, which may contain rollouts (``StepSequence``).
     """
     if isinstance(a, StepSequence) and isinstance(b, StepSequence):
         return first_difference(a, b)

@@ -46,9 +46,9 @@ def load_npz(
 
     Args:
         path: The file.
-        error: What is raised for a damaged one.
-        hint: What errors say at their end.
-        budget: What the arrays may take; ``None``: 1 GiB, or four times the size of the file.
+        error: Class of the error for a damaged one.
+        hint: Last part of error messages.
+        budget: Memory that the arrays may take; ``None``: 1 GiB, or four times the size of the file.
 
     Raises:
         DamagedFileError: ``error``: it is damaged, no archive of arrays, holds objects, or takes too much memory.
@@ -63,7 +63,7 @@ def read_npz(file: BinaryIO, budget: Budget, *, structured: bool = False) -> dic
 
     Args:
         file: The file.
-        budget: What they may take.
+        budget: Memory that they may take.
         structured: Whether they may have dtypes with fields.
 
     Raises:
@@ -72,8 +72,8 @@ def read_npz(file: BinaryIO, budget: Budget, *, structured: bool = False) -> dic
     budget.spend(_size_of_directory(file), "the list of its arrays")
     try:
         archive = zipfile.ZipFile(file)
-    except zipfile.BadZipFile as found:
-        raise DamagedFileError("it is no .npz file, or was cut off") from found
+    except zipfile.BadZipFile as error_of_zip:
+        raise DamagedFileError("it is no .npz file, or was cut off") from error_of_zip
     with archive:
         entries = archive.infolist()
         if len(entries) > _MOST_ARRAYS:
@@ -120,14 +120,14 @@ def _read_array(
         shape, is_fortran, dtype = _read_header(file, name, structured)
         count = math.prod(shape)
         if count * dtype.itemsize != entry.file_size - file.tell():
-            raise DamagedFileError(f"the array {name!r} is longer or shorter than it says")
+            raise DamagedFileError(f"the array {name!r} is longer or shorter than its header declares")
         if not count:  # of what has no entries, the other sizes can be anything
             budget.spend(math.prod(max(size, 1) for size in shape) * dtype.itemsize, f"the array {name!r}")
         array = np.empty(shape, dtype, order="F" if is_fortran else "C")
         if array.nbytes:
             _fill(array.reshape(-1, order="A").view(np.uint8), file, name)
         if file.read(1):  # the end, where the checksum is compared
-            raise DamagedFileError(f"the array {name!r} is longer than it says")
+            raise DamagedFileError(f"the array {name!r} is longer than its header declares")
     return array
 
 
@@ -153,15 +153,15 @@ def _read_header(file: IO[bytes], name: str, structured: bool) -> tuple[tuple[in
         raise DamagedFileError(f"the header of {name!r} has {length} bytes, expected at most {_MOST_HEADER}")
     text = file.read(length).decode("utf-8" if version == (3, 0) else "latin-1")
     simple = _PLAIN.fullmatch(text)
-    found = (
+    header = (
         {"descr": simple[1], "fortran_order": simple[2] == "True", "shape": _plain_shape(simple[3])}
         if simple
         else _literal(text, name)
     )
-    shape = found["shape"]
+    shape = header["shape"]
     if not isinstance(shape, tuple) or len(shape) > 32 or any(type(size) is not int or size < 0 for size in shape):
         raise DamagedFileError(f"the array {name!r} has the impossible shape {str(shape)[:100]}")
-    descr = found["descr"]
+    descr = header["descr"]
     dtype: Any = np.dtype(descr) if isinstance(descr, str) else np.lib.format.descr_to_dtype(descr)
     if dtype.hasobject:
         raise DamagedFileError(
@@ -170,7 +170,7 @@ def _read_header(file: IO[bytes], name: str, structured: bool) -> tuple[tuple[in
         )
     if dtype.kind not in "biufcSUmM" + "V" * structured:
         raise DamagedFileError(f"the array {name!r} has dtype {dtype}, expected numbers, text or times")
-    return shape, bool(found["fortran_order"]), dtype
+    return shape, bool(header["fortran_order"]), dtype
 
 
 def _plain_shape(text: str) -> tuple[int, ...]:
@@ -178,19 +178,21 @@ def _plain_shape(text: str) -> tuple[int, ...]:
 
 
 def _literal(text: str, name: str) -> dict[str, Any]:
-    """What a header says that is laid out in another way than NumPy's of today, or has a dtype with fields."""
+    """A header in another layout than that of today's NumPy, or whose dtype has fields."""
     depth = most = 0
     for mark in text:
         depth += (mark in "([{") - (mark in ")]}")
         most = max(most, depth)
-    found: Any = None
+    header: Any = None
     if most <= _MOST_DEPTH and "--" not in text:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of odd literals
             try:
-                found = ast.literal_eval(text.strip())
+                header = ast.literal_eval(text.strip())
             except (ValueError, SyntaxError, MemoryError, RecursionError):
-                found = None
-    if not isinstance(found, dict) or set(found) != {"descr", "fortran_order", "shape"}:
-        raise DamagedFileError(f"the header of the array {name!r} is damaged, or was written by Python 2: save it anew")
-    return found
+                header = None
+    if not isinstance(header, dict) or set(header) != {"descr", "fortran_order", "shape"}:
+        raise DamagedFileError(
+            f"the header of the array {name!r} is damaged, or was written by Python 2: save it again"
+        )
+    return header

@@ -9,7 +9,7 @@ from metaroll.errors import DamagedFileError
 __all__ = ["MAX_BYTES", "Budget"]
 
 MAX_BYTES = 2**30
-"""Bytes that a file may take, where nobody says otherwise."""
+"""Bytes that a file may take by default."""
 _ENTRY = 64
 """Bytes of an entry (a value in a list or a dict) about, beside what it holds."""
 
@@ -20,7 +20,7 @@ class Budget:
 
     Args:
         max_bytes: How many.
-        hint: What can be done where they are not enough; empty where there is nothing.
+        hint: A hint where they are not enough; empty where there is nothing.
     """
 
     def __init__(self, max_bytes: int = MAX_BYTES, hint: str = "") -> None:
@@ -40,7 +40,7 @@ class Budget:
         """Take ``count`` bytes for ``what``, before they are allocated.
 
         Raises:
-            DamagedFileError: There are not so many left.
+            DamagedFileError: Fewer are left.
         """
         self._left -= max(count, 0)
         if self._left < 0:

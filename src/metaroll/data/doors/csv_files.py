@@ -19,7 +19,7 @@ def parse_csv(
 
     Args:
         text: Of the file, or what follows its first lines.
-        budget: What they may take.
+        budget: Memory that they may take.
         delimiter: Between cells.
         skip_space: Whether blanks after a delimiter belong to no cell.
         lines_before: Lines of the file before the text.

@@ -24,7 +24,7 @@ _FACTOR = 16
 _MOST_DEPTH = 400
 _TEXTS = re.compile(rb'"(?:[^"\\]|\\.)*"?', re.DOTALL)
 _LONG = re.compile(rb"[0-9]{39}")
-"""What an integer of more bits than a seed has, and few others: where it is not found, no integer is looked at."""
+"""Matches every integer of more bits than a seed, and few others: without a match, no integer is checked."""
 _STEPS = np.zeros(256, dtype=np.int8)
 _STEPS[list(b"[{")], _STEPS[list(b"]}")] = 1, -1
 
@@ -34,7 +34,7 @@ def parse_json(text: str | bytes, budget: Budget | None = None) -> Any:
 
     Args:
         text: The JSON.
-        budget: What its data may take; ``None``: that of a file of its own.
+        budget: Memory that its data may take; ``None``: that of a separate file.
 
     Raises:
         DamagedFileError: It is no JSON (names the line), nested too deeply, takes too much, or holds an integer of more
@@ -66,14 +66,14 @@ def parse_json(text: str | bytes, budget: Budget | None = None) -> Any:
 
 
 def _integer_of(data: bytes) -> Callable[[str], int]:
-    """What makes an integer of its text in ``data``, if it has not more bits than a seed."""
+    """A function from the text of an integer in ``data`` to its value, if that has no more bits than a seed."""
 
     def integer_of(digits: str) -> int:
-        if len(digits) <= 40 and abs(found := int(digits)) <= LARGEST_SEED:
-            return found
+        if len(digits) <= 40 and abs(value := int(digits)) <= LARGEST_SEED:
+            return value
         outside = _TEXTS.sub(b"", data)  # lines do not end in texts
-        found_at = re.search(rb"(?<![\w.+-])" + digits.encode() + rb"(?![\w.])", outside)
-        line = None if found_at is None else outside.count(b"\n", 0, found_at.start()) + 1
+        match = re.search(rb"(?<![\w.+-])" + digits.encode() + rb"(?![\w.])", outside)
+        line = None if match is None else outside.count(b"\n", 0, match.start()) + 1
         raise long_integer(digits, line)
 
     return integer_of
@@ -97,8 +97,8 @@ def read_json(
 
     Args:
         path: The file.
-        error: What is raised for a damaged one.
-        hint: What errors say at their end.
+        error: Class of the error for a damaged one.
+        hint: Last part of error messages.
         max_bytes: How many the file may have.
         least: Bytes that its data may take, however small it is.
 
@@ -115,11 +115,11 @@ def read_json_dict(
     path: str | Path, error: type[DamagedFileError] = DamagedFileError, hint: str = ""
 ) -> dict[str, Any]:
     """The content of a JSON file that holds names and values; see ``read_json``."""
-    found = read_json(path, error, hint)
+    document = read_json(path, error, hint)
     with damage(path, error, hint):
-        if not isinstance(found, dict):
-            raise DamagedFileError(f"it must hold names and values, got {type(found).__name__}")
-    return found
+        if not isinstance(document, dict):
+            raise DamagedFileError(f"it must hold names and values, got {type(document).__name__}")
+    return document
 
 
 def parse_json_line(line: bytes, number: int, budget: Budget) -> dict[str, Any]:

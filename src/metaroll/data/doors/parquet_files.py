@@ -1,7 +1,7 @@
 """The door to Parquet, and to pyarrow: what a file declares, page by page, is checked before anything is expanded.
 
-A page of some kilobytes can become gigabytes: so much a dictionary, or a compression, can save. Texts stay in their
-dictionaries, so that one that is there a million times is one in memory, too; all else is added up by its width.
+A page of some kilobytes can become gigabytes: dictionaries and compression can save that much. Texts stay in their
+dictionaries, so that a text that occurs a million times is in memory once; all else is added up by its width.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _OBJECT = 128
 _WINDOW = 1 << 16
 """Bytes that are read for the header of a page, first."""
 _DATA_PAGES = {0: 5, 3: 8}
-"""Types of pages with entries (those of the first version, and of the second), and the field that tells of them."""
+"""Types of pages with entries (those of the first version, and of the second), and the field that describes them."""
 _MOST_HEADER = 1 << 24
 _MOST_FOOTER = 1 << 24
 _MOST_COLUMNS = 10_000
@@ -37,7 +37,7 @@ def import_arrow() -> Any:
     """The module pyarrow, with what reads Parquet files.
 
     Raises:
-        ImportError: It is not installed; says how to.
+        ImportError: It is not installed; names the command that installs it.
     """
     try:
         import pyarrow as pa
@@ -86,7 +86,7 @@ class ParquetTable:
         """The table of pyarrow, texts in dictionaries, its pages compared with their checksums.
 
         Args:
-            budget: What it may take while it is read.
+            budget: Memory that it may take while it is read.
             names: The columns that are wanted; ``None``: all.
 
         Raises:
@@ -160,7 +160,7 @@ def _is_text(pa: Any, kind: Any) -> bool:
 
 
 def _is_readable(pa: Any, kind: Any) -> bool:
-    """Whether it is known beforehand how much a column of this type takes: one of texts, or of entries of a width."""
+    """Whether the size of a column of this type is known in advance: one of texts, or of entries of fixed width."""
     return _is_text(pa, kind) or _width(pa, kind) is not None
 
 
@@ -173,17 +173,17 @@ def number_columns(file: BinaryIO, budget: Budget) -> dict[str, np.ndarray]:
         DamagedFileError: It is damaged, takes too much memory, or has two columns of a name.
     """
     pa = import_arrow()
-    found = ParquetTable(file)
-    names = [field.name for field in found.schema if _is_readable(pa, field.type)]
-    others = [name for name in found.schema.names if name not in names]
+    parquet = ParquetTable(file)
+    names = [field.name for field in parquet.schema if _is_readable(pa, field.type)]
+    unreadable = [name for name in parquet.schema.names if name not in names]
     groups = tuple(f"{name}." for name in names)
-    part = next((name for name in others if name.startswith(groups)), None)
+    part = next((name for name in unreadable if name.startswith(groups)), None)
     if part is not None:  # pyarrow would read it with the other one, for which nothing is taken
         raise DamagedFileError(f"the column {part!r} has the name of a part of another column; rename it")
-    twice = next((name for name in names if found.schema.names.count(name) > 1), None)
+    twice = next((name for name in names if parquet.schema.names.count(name) > 1), None)
     if twice is not None:
         raise DamagedFileError(f"the column {twice!r} occurs twice; rename one")
-    table = found.read(budget, names)
+    table = parquet.read(budget, names)
     return {name: _entries(pa, table.column(name), budget, name) for name in names}
 
 
@@ -196,12 +196,12 @@ def _entries(pa: Any, cells: Any, budget: Budget, name: str) -> np.ndarray:
     values: list[Any] = []
     for chunk in cells.chunks:
         budget.spend_entries(len(chunk.dictionary), f"the texts of column {name!r}")
-        # The same object for each: a text that is there a million times is one in memory.
+        # The same object for each: a text that occurs a million times is in memory once.
         known = [*chunk.dictionary.to_pylist(), None]
         values += [known[-1 if i is None else i] for i in chunk.indices.to_pylist()]
-    found = np.empty(len(values), dtype=object)
-    found[:] = values
-    return found
+    entries = np.empty(len(values), dtype=object)
+    entries[:] = values
+    return entries
 
 
 # ---- pages -----------------------------------------------------------------------------------------------------------
@@ -227,7 +227,7 @@ class _Page(NamedTuple):
 def _chunks(file: BinaryIO, num_columns: int) -> list[_Chunk]:
     """Of the ``num_columns`` columns of all groups of rows, from the end of a file.
 
-    By hand: where statistics in it are damaged, pyarrow ends the process when it is asked for a column.
+    By hand: where statistics in it are damaged, pyarrow ends the process when a column is read.
     """
     size = size_of(file)
     file.seek(max(0, size - 8))
@@ -240,13 +240,13 @@ def _chunks(file: BinaryIO, num_columns: int) -> list[_Chunk]:
         groups = [[column[3] for column in group.get(1, [])] for group in facts.get(4, [])]
         if any(len(group) != num_columns for group in groups):
             raise ValueError("a group of rows has other columns")
-        found = []
+        chunks = []
         for i, column in ((i, column) for group in groups for i, column in enumerate(group)):
             begin = min(place for place in (column.get(11), column[9]) if place)
-            found.append(_Chunk(i, begin, begin + column[7]))
+            chunks.append(_Chunk(i, begin, begin + column[7]))
     except (IndexError, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise DamagedFileError(f"{_NONE} (it does not say where its columns are)") from error
-    return found
+        raise DamagedFileError(f"{_NONE} (it does not declare where its columns are)") from error
+    return chunks
 
 
 def _pages(file: BinaryIO, chunk: _Chunk, size: int) -> Iterator[_Page]:
@@ -287,7 +287,7 @@ def _entries_in(header: Mapping[int, Any]) -> int:
     facts = header.get(place)
     count = facts.get(1, -1) if isinstance(facts, dict) else -1
     if not isinstance(count, int) or count < 0:
-        raise DamagedFileError(f"{_NONE} (a page does not say how many entries it has)")
+        raise DamagedFileError(f"{_NONE} (a page does not declare how many entries it has)")
     return count
 
 

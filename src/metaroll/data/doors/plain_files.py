@@ -1,6 +1,6 @@
 """The door to bytes and text, through which all other doors go: plain files only, and nothing through a link.
 
-Whatever goes wrong while a file is read becomes one error: ``PATH: line N: what is wrong; hint``.
+Everything that can go wrong while a file is read becomes one error: ``PATH: line N: what is wrong; hint``.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _KINDS = {
     stat.S_IFSOCK: "it is a pipe or a device",
 }
 _OF_NUMBERS = (errno.EINVAL, errno.EOVERFLOW, errno.EFBIG)
-"""What the system says to places and sizes that a damaged file made up."""
+"""Error numbers of the system for invalid positions and sizes in a damaged file."""
 
 
 @contextlib.contextmanager
@@ -54,55 +54,55 @@ def damage(path: str | Path, error: type[DamagedFileError] = DamagedFileError, h
     """
     try:
         yield
-    except DamagedFileError as found:
-        if found.path is not None and isinstance(found, error):
-            raise  # a file inside a folder, which has told all
-        raise _told(path, str(found), error, hint, found.line) from found
+    except DamagedFileError as caught:
+        if caught.path is not None and isinstance(caught, error):
+            raise  # of a file inside a folder, and complete
+        raise _damaged(path, str(caught), error, hint, caught.line) from caught
     except (ImportError, MetarollError):
         raise
-    except FileNotFoundError as found:
-        if found.filename is None:  # told already
+    except FileNotFoundError as caught:
+        if caught.filename is None:  # complete already
             raise
         raise FileNotFoundError(f"there is no file {path}") from None
-    except OSError as found:
-        if found.errno is None or found.errno in _OF_NUMBERS:  # of packages, which mean the content
-            raise _told(path, _cause(found), error, hint) from found
-        if found.filename is None:
-            raise OSError(found.errno, found.strerror, str(path)) from found
+    except OSError as caught:
+        if caught.errno is None or caught.errno in _OF_NUMBERS:  # of packages, which mean the content
+            raise _damaged(path, _cause(caught), error, hint) from caught
+        if caught.filename is None:
+            raise OSError(caught.errno, caught.strerror, str(path)) from caught
         raise
-    except MemoryError as found:
-        raise _told(path, "it takes more memory than there is", error, hint) from found
-    except RecursionError as found:
-        raise _told(path, "it is nested too deeply", error, hint) from found
-    except Exception as found:
-        raise _told(path, _cause(found), error, hint) from found
+    except MemoryError as caught:
+        raise _damaged(path, "it takes more memory than there is", error, hint) from caught
+    except RecursionError as caught:
+        raise _damaged(path, "it is nested too deeply", error, hint) from caught
+    except Exception as caught:
+        raise _damaged(path, _cause(caught), error, hint) from caught
 
 
 @contextlib.contextmanager
 def at_line(line: int) -> Iterator[None]:
-    """Inside, a line of a file is looked at: errors about the file name it."""
+    """Inside, a line of a file is parsed: errors about the file name it."""
     try:
         yield
-    except DamagedFileError as found:
-        if found.line is not None or found.path is not None:
+    except DamagedFileError as caught:
+        if caught.line is not None or caught.path is not None:
             raise
-        raise type(found)(str(found), None, line) from found
+        raise type(caught)(str(caught), None, line) from caught
 
 
-def _cause(found: Exception) -> str:
-    told = " ".join(str(found).split())
-    if len(told) > 300:  # some quote all that they have read
-        told = f"{told[:300]}..."
-    # Classes that say by themselves what is wrong.
-    plain = type(found) in (ValueError, OSError) or isinstance(found, UnicodeError | struct.error)
+def _cause(caught: Exception) -> str:
+    text = " ".join(str(caught).split())
+    if len(text) > 300:  # some quote all that they have read
+        text = f"{text[:300]}..."
+    # Classes whose messages explain by themselves what is wrong.
+    plain = type(caught) in (ValueError, OSError) or isinstance(caught, UnicodeError | struct.error)
     return (
-        f"it is damaged, or of another kind ({told})"
+        f"it is damaged, or of another kind ({text})"
         if plain
-        else (f"it is damaged, or of another kind ({type(found).__name__}: {told})")
+        else (f"it is damaged, or of another kind ({type(caught).__name__}: {text})")
     )
 
 
-def _told(
+def _damaged(
     path: str | Path, what: str, error: type[DamagedFileError], hint: str, line: int | None = None
 ) -> DamagedFileError:
     place = str(path) if line is None else f"{path}: line {line}"
@@ -155,9 +155,9 @@ def _no_link(path: str | Path) -> DamagedFileError:
 
 def size_of(file: BinaryIO) -> int:
     """Bytes of an open file, whose place stays."""
-    here = file.tell()
+    position = file.tell()
     size = file.seek(0, os.SEEK_END)
-    file.seek(here)
+    file.seek(position)
     return size
 
 
@@ -169,8 +169,8 @@ def read_bytes(
     Args:
         path: The file.
         max_bytes: How many it may have.
-        error: What is raised for one that is no plain file, or larger.
-        hint: What errors say at their end.
+        error: Class of the error for one that is no plain file, or larger.
+        hint: Last part of error messages.
     """
     with damage(path, error, hint), open_plain(path) as file:
         size = os.fstat(file.fileno()).st_size
@@ -204,7 +204,7 @@ def decoded(data: bytes) -> str:
 
 
 def check_plain_name(name: object) -> str:
-    """``name``, as a file says it of another in the same folder, if it cannot lead out of that.
+    """``name``, as a file gives it for another in the same folder, if it cannot lead out of that.
 
     Raises:
         DamagedFileError: It can, or is no name.

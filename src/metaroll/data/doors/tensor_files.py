@@ -49,7 +49,7 @@ class StoredArray(NamedTuple):
 
     @property
     def torch_dtype(self) -> str:
-        """What torch calls it."""
+        """Its name in torch."""
         return _TORCH[self.dtype]
 
 
@@ -64,8 +64,8 @@ def load_tensors(
 
     Args:
         path: The file.
-        error: What is raised for a damaged one.
-        hint: What errors say at their end.
+        error: Class of the error for a damaged one.
+        hint: Last part of error messages.
         expected: Its ``size`` and ``crc32``, where they are known.
 
     Raises:
@@ -116,7 +116,7 @@ def _checked_entries(header: Any, size: int) -> dict[str, tuple[str, tuple[int, 
     """Dtype and shape of each array, in the order in which they fill ``size`` bytes without gaps."""
     if not isinstance(header, dict):
         raise DamagedFileError("it is damaged: its header holds no names")
-    found: list[tuple[int, int, str, str, tuple[int, ...]]] = []
+    entries: list[tuple[int, int, str, str, tuple[int, ...]]] = []
     for name, entry in header.items():
         if name == "__metadata__":
             continue
@@ -126,17 +126,17 @@ def _checked_entries(header: Any, size: int) -> dict[str, tuple[str, tuple[int, 
         if not _are_sizes(shape) or not _are_sizes(places) or len(places) != 2 or len(shape) > 32:
             raise DamagedFileError(f"the array {name!r} has no shape or place that can be")
         if places[1] - places[0] != math.prod(shape) * np.dtype(_DTYPES[entry["dtype"]]).itemsize:
-            raise DamagedFileError(f"the array {name!r} is longer or shorter than it says")
-        found.append((places[0], places[1], name, entry["dtype"], tuple(shape)))
-    found.sort(key=lambda one: one[:2])
+            raise DamagedFileError(f"the array {name!r} is longer or shorter than its header declares")
+        entries.append((places[0], places[1], name, entry["dtype"], tuple(shape)))
+    entries.sort(key=lambda one: one[:2])
     end = 0
-    for begin, after, name, _, _ in found:
+    for begin, after, name, _, _ in entries:
         if begin != end:
             raise DamagedFileError(f"the array {name!r} does not begin where the one before ends")
         end = after
     if end != size:
         raise DamagedFileError(f"its arrays are {end} bytes, it holds {size}")
-    return {name: (dtype, shape) for _, _, name, dtype, shape in found}
+    return {name: (dtype, shape) for _, _, name, dtype, shape in entries}
 
 
 def _are_sizes(value: Any) -> TypeGuard[list[int]]:

@@ -1,6 +1,6 @@
 """The door to YAML files of names and values.
 
-They are read with limits: nobody needs a deep or a huge one, and aliases can make one.
+They are read with limits: no configuration is deep or huge, and aliases can make one so.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def read_yaml(path: str | Path, error: type[DamagedFileError] = DamagedFileError
 
     Args:
         path: The file.
-        error: What is raised for a damaged one.
-        hint: What errors say at their end.
+        error: Class of the error for a damaged one.
+        hint: Last part of error messages.
 
     Raises:
         FileNotFoundError: There is no such file.
@@ -43,19 +43,19 @@ def parse_yaml(text: str) -> dict[str, Any]:
     """Names and values of a text; see ``read_yaml``."""
     try:
         document = _Loader(text).get_single_data()
-    except yaml.MarkedYAMLError as found:
-        mark = found.problem_mark or found.context_mark
-        told = " ".join(part for part in (found.context, found.problem, found.note) if part)
+    except yaml.MarkedYAMLError as caught:
+        mark = caught.problem_mark or caught.context_mark
+        detail = " ".join(part for part in (caught.context, caught.problem, caught.note) if part)
         raise DamagedFileError(
-            f"it is not valid YAML: {' '.join(told.split())}", None, None if mark is None else mark.line + 1
-        ) from found
-    except yaml.YAMLError as found:
-        raise DamagedFileError(f"it is not valid YAML: {' '.join(str(found).split())}") from found
+            f"it is not valid YAML: {' '.join(detail.split())}", None, None if mark is None else mark.line + 1
+        ) from caught
+    except yaml.YAMLError as caught:
+        raise DamagedFileError(f"it is not valid YAML: {' '.join(str(caught).split())}") from caught
     except DamagedFileError:
         raise
-    except Exception as found:  # tags of YAML (!!bool x, !!timestamp x) raise KeyError, AttributeError and more
-        told = f"{type(found).__name__}: {' '.join(str(found).split())[:200]}"
-        raise DamagedFileError(f"it cannot be read as a configuration ({told})") from found
+    except Exception as caught:  # tags of YAML (!!bool x, !!timestamp x) raise KeyError, AttributeError and more
+        detail = f"{type(caught).__name__}: {' '.join(str(caught).split())[:200]}"
+        raise DamagedFileError(f"it cannot be read as a configuration ({detail})") from caught
     if document is None:
         return {}
     if not isinstance(document, dict):
@@ -71,7 +71,7 @@ class _Loader(yaml.SafeLoader):
         super().__init__(text)
         self._depth = self._entries = 0
         self._sizes: dict[int, int] = {}
-        """Entries of each node with all that its aliases stand for, each as often as it is used, by its id."""
+        """Entries of each node with all that its aliases refer to, each as often as it is used, by its id."""
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         event, before = self.peek_event(), self._entries
@@ -82,22 +82,20 @@ class _Loader(yaml.SafeLoader):
         node = super().compose_node(parent, index)
         self._depth -= 1
         if isinstance(event, yaml.AliasEvent) and id(node) not in self._sizes:
-            raise DamagedFileError(
-                "it contains itself: an alias (*name) must stand for something before it", None, line
-            )
+            raise DamagedFileError("it contains itself: an alias (*name) must refer to something before it", None, line)
         self._entries += self._sizes[id(node)] if isinstance(event, yaml.AliasEvent) else 1
         self._sizes[id(node)] = self._entries - before
         if self._entries > _MOST_ENTRIES:
             raise DamagedFileError(
-                f"it has more than {_MOST_ENTRIES} entries, with what its aliases stand for", None, line
+                f"it has more than {_MOST_ENTRIES} entries, with what its aliases refer to", None, line
             )
         return node
 
     def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
         # Before it is made of its text: of those to the base of 60 that takes long.
-        if len(node.value) > _MOST_DIGITS or abs(found := super().construct_yaml_int(node)) > LARGEST_SEED:
+        if len(node.value) > _MOST_DIGITS or abs(value := super().construct_yaml_int(node)) > LARGEST_SEED:
             raise long_integer(node.value, node.start_mark.line + 1)
-        return found
+        return value
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)

@@ -29,7 +29,7 @@ def named_errors(path: Path) -> Iterator[None]:
     """Errors of the operating system with the file's name: those of writing, as on a full disk, have none.
 
     Raises:
-        OSError: Whatever the body raised, naming ``path``.
+        OSError: The one that the body raised, naming ``path``.
     """
     try:
         yield
@@ -55,7 +55,7 @@ def write_files(writers: Mapping[Path, Callable[[BinaryIO], object]]) -> None:
     new = {path: temporary_path(path) for path in writers}
     for path in new:
         refuse_link(path)
-        if path.is_dir():  # would be found only after others have been replaced
+        if path.is_dir():  # would be noticed only after others have been replaced
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     try:
         for path, write in writers.items():

@@ -1,4 +1,4 @@
-"""What lies in a folder, by the names of its layout: what is foreign, removed, copied, renamed.
+"""Contents of a folder, by the names of its layout: which are foreign, removed, copied, renamed.
 
 No folder is ever removed with what happens to be in it. Files that others have put there stay, and so does then the
 folder.
@@ -38,14 +38,14 @@ __all__ = [
 _MOST_NAMED = 4
 _ATTEMPTS = 100
 _OF_ONE_FOLDER = (LOCK_FILE, MARK_FILE, SAVED_FILE)
-"""What a copy does not get."""
+"""Names that are not copied."""
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
-    """What is in a folder, by name; nothing where there is none."""
+    """The entries of a folder, by name; none where there is no folder."""
     try:
-        with os.scandir(folder) as found:
-            return sorted(found, key=lambda entry: entry.name)
+        with os.scandir(folder) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
     except (FileNotFoundError, NotADirectoryError):
         return []
 
@@ -62,7 +62,7 @@ def refuse_links(folder: str | Path, layout: Layout) -> None:
     """
     for entry in _entries(Path(folder)):
         inner = layout.folder(entry.name)
-        # The lock has an error of its own.
+        # The lock has its own error.
         if entry.is_symlink() and layout.knows(entry.name) and entry.name != LOCK_FILE:
             raise link_error(entry.path)
         if inner is not None and _is_folder(entry):
@@ -71,14 +71,14 @@ def refuse_links(folder: str | Path, layout: Layout) -> None:
 
 def foreign_in(folder: str | Path, layout: Layout) -> list[str]:
     """Paths in ``folder`` that are not of its layout, in order."""
-    found: list[str] = []
+    foreign: list[str] = []
     for entry in _entries(Path(folder)):
         inner = layout.folder(entry.name)
         if inner is not None and _is_folder(entry):
-            found += [f"{entry.name}/{path}" for path in foreign_in(entry.path, inner)]
+            foreign += [f"{entry.name}/{path}" for path in foreign_in(entry.path, inner)]
         elif inner is not None or layout.place_of(entry.name) is None or _is_folder(entry):
-            found.append(entry.name)
-    return found
+            foreign.append(entry.name)
+    return foreign
 
 
 def named_some(paths: Collection[str]) -> str:
@@ -98,7 +98,7 @@ def clear(folder: str | Path, layout: Layout, names: Collection[str] | None = No
 
     Args:
         folder: The folder.
-        layout: What we write in it.
+        layout: Its names.
         names: Only these files and folders of it.
 
     Raises:
@@ -123,7 +123,7 @@ def remove_folder(folder: str | Path, layout: Layout) -> bool:
 
     Args:
         folder: The folder; nothing happens where there is none.
-        layout: What we write in it.
+        layout: Its names.
 
     Raises:
         LinkError: It is a link, or something of the layout in it.
@@ -183,21 +183,21 @@ def set_aside(folder: str | Path) -> Path:
 def _replaced_names(folder: Path) -> Iterator[Path]:
     """Where earlier contents of ``folder`` are while it is replaced, newest first."""
     pattern = re.compile(rf"\.{re.escape(folder.name)}\.\d+-[0-9a-f]{{8}}\.old")
-    found = [entry for entry in _entries(folder.parent) if pattern.fullmatch(entry.name) and _is_folder(entry)]
-    for entry in sorted(found, key=lambda entry: entry.stat().st_mtime_ns, reverse=True):
+    replaced = [entry for entry in _entries(folder.parent) if pattern.fullmatch(entry.name) and _is_folder(entry)]
+    for entry in sorted(replaced, key=lambda entry: entry.stat().st_mtime_ns, reverse=True):
         yield Path(entry.path)
 
 
 def standing(folder: str | Path) -> Path:
     """The folder itself; where its replacement was interrupted, what it was before, under the name that it has now.
 
-    Whoever reads uses this and renames nothing: another process may be replacing the folder now.
+    Readers use this and rename nothing: another process may be replacing the folder now.
     """
     folder = Path(folder)
     if not folder.name or os.path.lexists(folder):
         return folder
-    found = next(_replaced_names(folder), folder)
-    return folder if os.path.lexists(folder) else found
+    present = next(_replaced_names(folder), folder)
+    return folder if os.path.lexists(folder) else present
 
 
 def replace_folder(new: str | Path, folder: str | Path, layout: Layout) -> Path:
@@ -208,7 +208,7 @@ def replace_folder(new: str | Path, folder: str | Path, layout: Layout) -> Path:
     Args:
         new: The new folder, on the same disk.
         folder: The name; there need be no folder.
-        layout: What we write in both.
+        layout: Names in both.
     """
     target = Path(os.path.realpath(folder))
     left = list(_replaced_names(target))  # of replacements that were interrupted
@@ -231,7 +231,7 @@ def replace_folder(new: str | Path, folder: str | Path, layout: Layout) -> Path:
                 raise
     flush_folder(target.parent)
     for replaced in left:
-        with contextlib.suppress(OSError):  # the new one stands
+        with contextlib.suppress(OSError):  # the new one is in place
             remove_folder(replaced, layout)
     return Path(folder)
 

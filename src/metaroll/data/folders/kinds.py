@@ -34,11 +34,11 @@ __all__ = [
 ]
 
 MARK_FILE = ".metaroll"
-"""Says what kind of folder it is in."""
+"""Declares the kind of its folder."""
 LOCK_FILE = ".lock"
 CONFIG_FILE = "config.yaml"
 GROUP_FILE = "group.yaml"
-"""What one command line asked for that began runs of several seeds, in the folder that holds theirs."""
+"""The request of one command line that began runs of several seeds, in the folder that holds theirs."""
 TASK_SPLIT_FILE = "task_split.json"
 SUMMARY_FILE = "summary.json"
 """Written at the end of training: the last evaluation among other things."""
@@ -48,10 +48,10 @@ METRICS_FILE = "metrics.jsonl"
 SAVED_FILE = ".saved"
 """Marked the folder of a saved agent before there was MARK_FILE."""
 LOG_FILE = ".output.log"
-"""What a run of a group in a process of its own has said."""
+"""The output of a run of a group that has its own process."""
 SNAPSHOTS = "snapshots"
 OPTIONS_FILE = "options.json"
-"""What a loop of sim2real was asked for; it continues only with the same."""
+"""The request of a loop of sim2real; it continues only with the same."""
 
 _GROWING = r"\..+\.\d+-[0-9a-f]{8}\.tmp"
 """Files that were being written when their process was killed."""
@@ -60,7 +60,7 @@ _GROWING = r"\..+\.\d+-[0-9a-f]{8}\.tmp"
 @final
 @dataclass(frozen=True)
 class Layout:
-    """What is written in a folder.
+    """The names that are written into a folder.
 
     Attributes:
         files: Names of files, as regular expressions, in the order in which they are removed: last the one by which
@@ -84,7 +84,7 @@ class Layout:
         return next((i for i, pattern in enumerate(self._files) if pattern.fullmatch(name)), None)
 
     def folder(self, name: str) -> Layout | None:
-        """What is written in a folder of that name; ``None`` for one that we do not write."""
+        """The layout of a folder of that name; ``None`` for one that we do not write."""
         return next((layout for pattern, layout in self._folders if pattern.fullmatch(name)), None)
 
     def knows(self, name: str) -> bool:
@@ -98,9 +98,9 @@ class Kind:
     """A kind of folder.
 
     Attributes:
-        name: What its mark says.
-        what: What it is called in errors.
-        layout: What is written in it.
+        name: The text of its mark.
+        what: Its name in errors.
+        layout: Its names.
         signs: Sets of paths by which one without a mark is known, as regular expressions: all of one set exist. Where
             others write files of that name, too, ``path: text`` is how one of its lines begins.
         becomes: Kinds that a folder of this one turns into when it is taken as such.
@@ -113,7 +113,7 @@ class Kind:
     becomes: Sequence[str] = ()
 
 
-# The manifest first: what has lost it is no snapshot any more.
+# The manifest first: without it, a folder is no snapshot.
 SNAPSHOT = Layout((r"manifest\.json", r"[\w-]+\.rows", r"[\w-]+\.safetensors", r"[\w-]+\.json"))
 _TENSORBOARD = Layout((r"events\.out\.tfevents\..+",))
 _RUN_FILES = (

@@ -13,7 +13,7 @@ __all__ = ["append_to", "is_link", "link_error", "refuse_link", "remove_file", "
 
 
 def is_link(path: str | Path) -> bool:
-    """Whether there is a link of that name, to whatever it points."""
+    """Whether there is a link of that name, wherever it points."""
     return os.path.islink(path)
 
 
@@ -36,8 +36,8 @@ def refuse_link(path: str | Path) -> None:
 
 
 def _open(path: str | Path, flags: int) -> int:
-    """A descriptor of a plain file; what a link points to is not opened, and a pipe keeps nobody waiting."""
-    refuse_link(path)  # the system's own error says something of loops
+    """A descriptor of a plain file; what a link points to is not opened, and a pipe does not block."""
+    refuse_link(path)  # the system's own error is about loops
     descriptor = os.open(path, flags | os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)

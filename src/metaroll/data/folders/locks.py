@@ -1,4 +1,4 @@
-"""Who may write into a folder: one process at a time, and a lock never outlives its process."""
+"""Locks of folders: one process at a time may write, and a lock never outlives its process."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class FolderLock:
     """The right to write into a folder, held until ``release`` or the end of the process.
 
     It is a POSIX record lock on ``.lock``. The kernel frees it when its process ends, however it ends; the file stays,
-    and says which process held it last. Workers do not inherit it. Within one process it excludes nobody, and is held
-    until the last ``FolderLock`` of the folder is released.
+    and names the process that held it last. Workers do not inherit it. Within one process it does not exclude, and is
+    held until the last ``FolderLock`` of the folder is released.
 
     Args:
         folder: Existing folder.
@@ -87,7 +87,7 @@ def _lock(folder: Path) -> _Held:
             raise RunExistsError(
                 f"{folder} is in use by {holder}: wait until that process is done or stop it, or {other}"
             ) from None
-        return held  # a file system without locks: go on without
+        return held  # a file system without locks: continue without
     with contextlib.suppress(OSError):  # the lock counts, the number is only for the message
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
@@ -96,7 +96,7 @@ def _lock(folder: Path) -> _Held:
 
 
 def is_locked(folder: str | Path) -> bool:
-    """Whether another process may write into a folder now; asks only, so that nobody is refused because of it."""
+    """Whether another process may write into a folder now; only a query, which makes no process fail."""
     path = Path(folder) / LOCK_FILE
     try:
         status = os.lstat(path)
@@ -115,7 +115,7 @@ def is_locked(folder: str | Path) -> bool:
 
 
 def _holder(descriptor: int) -> str:
-    """Who wrote the lock file; earlier versions wrote the name of the machine behind the number."""
+    """The writer of the lock file; earlier versions wrote the name of the machine behind the number."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         return f"process {int(os.pread(descriptor, 1000, 0).decode().split()[0])}"
     return "another process"

@@ -104,42 +104,42 @@ def _has(folder: Path, paths: Sequence[str]) -> bool:
     """Whether all of ``paths`` are there, which are the signs of a kind."""
     for sign in paths:
         path, _, line = sign.partition(": ")
-        found = _matching(folder, path.split("/"))
+        matches = _matching(folder, path.split("/"))
         if line:
-            found = [file for file in found if re.search(rf"(?m)^{line}\b".encode(), _head(file, _HEAD_BYTES))]
-        if not found:
+            matches = [file for file in matches if re.search(rf"(?m)^{line}\b".encode(), _head(file, _HEAD_BYTES))]
+        if not matches:
             return False
     return True
 
 
 def _matching(folder: Path, patterns: Sequence[str]) -> list[Path]:
     try:
-        found = [path for path in folder.iterdir() if re.fullmatch(patterns[0], path.name) and not path.is_symlink()]
+        matches = [path for path in folder.iterdir() if re.fullmatch(patterns[0], path.name) and not path.is_symlink()]
     except OSError:
         return []
-    return found if len(patterns) == 1 else [below for path in found for below in _matching(path, patterns[1:])]
+    return matches if len(patterns) == 1 else [below for path in matches for below in _matching(path, patterns[1:])]
 
 
 def refuse_foreign(folder: str | Path, kind: Kind) -> None:
     """Error if ``folder`` holds anything but one of ``kind``, beside which there may be files of others.
 
     Raises:
-        RunExistsError: Names some of what is there.
+        RunExistsError: Names some of the files.
     """
     folder = Path(folder)
     if is_empty(folder):
         return
-    found = kind_of(folder) if folder.is_dir() else None
-    if found is None:
+    present = kind_of(folder) if folder.is_dir() else None
+    if present is None:
         foreign = foreign_in(folder, kind.layout) or sorted(os.listdir(folder)) if folder.is_dir() else []
         what = f"is not {kind.what}: it holds {named_some(foreign)}" if folder.is_dir() else "is a file"
         raise RunExistsError(f"{folder} exists and {what}; move that away, or {other_folder()}")
-    if found is not kind and kind.name not in found.becomes:
-        raise RunExistsError(f"{folder} exists and is {found.what}, not {kind.what}: {other_folder()}")
+    if present is not kind and kind.name not in present.becomes:
+        raise RunExistsError(f"{folder} exists and is {present.what}, not {kind.what}: {other_folder()}")
 
 
 def write_mark(folder: Path, kind: Kind) -> None:
-    """Say in a folder of ours what it is."""
+    """Mark a folder of ours with its kind."""
     text = json.dumps({"kind": kind.name, "format": _FORMAT}) + "\n"
     if _head(folder / MARK_FILE, _MARK_BYTES) != text.encode():
         write_atomic(folder / MARK_FILE, text.encode())
@@ -154,7 +154,7 @@ class HeldFolder:
 
     Attributes:
         path: The folder.
-        kind: What it is.
+        kind: Its kind.
     """
 
     def __init__(self, path: Path, kind: Kind, lock: FolderLock) -> None:
@@ -181,15 +181,15 @@ class HeldFolder:
 def take(folder: str | Path, kind: Kind, check: Callable[[], object] | None = None) -> HeldFolder:
     """The right to write into ``folder`` as one of ``kind``, which no other process then has.
 
-    Whoever calls has checked all that a user asked for: nothing of an error is left in the folder then, and what lies
-    there is as it was. The order is that of the steps here: no name in the folder that is written is a link (the folder
+    The caller has checked all that a user asked for: an error then leaves nothing in the folder, and its files
+    stay as they were. The order is that of the steps here: no name in the folder that is written is a link (the folder
     itself and those above it may be: the user has named them); what is there belongs there; the folder is made, and
-    locked; both are looked at again; a mark says what the folder is.
+    locked; both are checked again; a mark declares the kind of the folder.
 
     Args:
         folder: Made if needed.
-        kind: What it is, or becomes.
-        check: Raises where what is in the folder does not belong there; without one, what ``refuse_foreign`` says.
+        kind: Its kind, now or later.
+        check: Raises where what is in the folder does not belong there; by default ``refuse_foreign`` decides.
 
     Raises:
         RunExistsError: Another process holds it, or it holds something else.
@@ -198,7 +198,7 @@ def take(folder: str | Path, kind: Kind, check: Callable[[], object] | None = No
     """
     folder = Path(folder)
 
-    def look() -> None:
+    def check_contents() -> None:
         refuse_links(folder, kind.layout)
         if check is None:
             refuse_foreign(folder, kind)
@@ -206,10 +206,10 @@ def take(folder: str | Path, kind: Kind, check: Callable[[], object] | None = No
             check()
 
     with _usable(folder):
-        look()
+        check_contents()
         folder.mkdir(parents=True, exist_ok=True)
         lock = FolderLock(folder)
-        look()
+        check_contents()
         write_mark(folder, kind)
     return HeldFolder(folder, kind, lock)
 
@@ -221,7 +221,7 @@ def take_new(
 
     Args:
         folder: Made if needed.
-        kind: What it becomes.
+        kind: Its new kind.
         check: As of ``take``, for the earlier one.
     """
     folder, kept = Path(folder), None

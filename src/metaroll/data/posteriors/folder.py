@@ -1,6 +1,6 @@
 """A posterior as a folder: a table of draws, the weights of an estimator, and a description of both as JSON.
 
-Whoever trains on a posterior needs the draws alone. Nothing is ever unpickled, and a folder is whole or not there.
+Training on a posterior needs the draws alone. Nothing is ever unpickled, and a folder is complete or does not exist.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ DRAWS, WEIGHTS, DESCRIPTION = "draws.npz", "weights.safetensors", "posterior.jso
 POSTERIOR = "posterior"
 """The folder of the posterior in that of a run of ``metaroll infer``."""
 FORMAT = 1
-_CURE = "restore it from a copy, or infer anew"
+_CURE = "restore it from a copy, or infer again"
 _PACKAGES = ("numpy", "torch", "sbi")
 
 
@@ -62,7 +62,7 @@ class Draws(NamedTuple):
     """A table of draws.
 
     Attributes:
-        names: What the environment calls the d parameters.
+        names: Names of the d parameters in the environment.
         values: One set of parameters in each row, ``(n, d)`` float64, all equally likely.
     """
 
@@ -89,7 +89,7 @@ class Draws(NamedTuple):
 def write_folder(
     folder: str | Path, draws: Draws, description: Mapping[str, Any], weights: Mapping[str, torch.Tensor] | None = None
 ) -> Path:
-    """Write a posterior; one that stands there is replaced when the new one is complete.
+    """Write a posterior; an existing one is replaced when the new one is complete.
 
     Args:
         folder: Where to; folders above it are made.
@@ -103,7 +103,7 @@ def write_folder(
     target = check_path("folder", folder)
     layout = kinds.POSTERIOR.layout
     if target.exists() and not (target / DESCRIPTION).is_file() and not (target.is_dir() and not any(target.iterdir())):
-        raise FileExistsError(f"{target} is there and holds no posterior; choose another name")
+        raise FileExistsError(f"{target} exists and holds no posterior; choose another name")
     refuse_links(target, layout)
     if foreign := foreign_in(target, layout):
         raise FileExistsError(f"{target} holds {named_some(foreign)} beside a posterior; choose another name")
@@ -175,7 +175,7 @@ def find_posterior(folder: str | Path) -> Path:
 
 
 def read_description(folder: str | Path) -> dict[str, Any]:
-    """What ``posterior.json`` says, checked.
+    """The contents of ``posterior.json``, checked.
 
     Raises:
         PosteriorError: The folder is no posterior, is damaged, or of another format.
@@ -183,13 +183,13 @@ def read_description(folder: str | Path) -> dict[str, Any]:
     folder = find_posterior(folder)
     path = folder / DESCRIPTION
     if not path.is_file():
-        found = "there is no such folder" if not folder.is_dir() else f"it has no {DESCRIPTION}"
-        raise PosteriorError(f"{folder} is no posterior folder: {found}; name one that inference has written")
+        problem = "there is no such folder" if not folder.is_dir() else f"it has no {DESCRIPTION}"
+        raise PosteriorError(f"{folder} is no posterior folder: {problem}; name one that inference has written")
     document = read_json(path, PosteriorError, _CURE)
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        told = document.get("format") if isinstance(document, dict) else document
+        actual = document.get("format") if isinstance(document, dict) else document
         writer = document.get("versions") if isinstance(document, dict) else None
-        raise PosteriorError(f"{path} must have format {FORMAT}, got {told!r}: it was written by {writer}; use that")
+        raise PosteriorError(f"{path} must have format {FORMAT}, got {actual!r}: it was written by {writer}; use that")
     if document.get("crc32") != _crc(document):
         raise PosteriorError(f"{path} is damaged (its checksum differs from the one written down); {_CURE}")
     files, names = document.get("files"), document.get("names")
@@ -210,11 +210,11 @@ def _checked(folder: Path, name: str, files: Mapping[str, Any]) -> Path:
     if not os.path.lexists(path):
         raise PosteriorError(f"{path} is missing; {_CURE}")
     with damage(path, PosteriorError, _CURE):
-        found = checksum(path)
-    if found != files[name]:
+        actual = checksum(path)
+    if actual != files[name]:
         why = "its checksum differs from the one written down"
-        if found["size"] != files[name]["size"]:
-            why = f"{found['size']} bytes instead of {files[name]['size']}"
+        if actual["size"] != files[name]["size"]:
+            why = f"{actual['size']} bytes instead of {files[name]['size']}"
         raise PosteriorError(f"{path} is damaged ({why}); {_CURE}")
     return path
 

@@ -1,4 +1,4 @@
-"""Goals in hindsight for steps that were drawn: what was reached later stands for what was wanted."""
+"""Goals in hindsight for steps that were drawn: what was reached later replaces the desired goal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ACHIEVED, DESIRED = "achieved_goal", "desired_goal"
 
 @final
 class HindsightGoals:
-    """Replaces desired goals by goals that were reached later in the episode, and computes the rewards anew.
+    """Replaces desired goals by goals that were reached later in the episode, and recomputes the rewards.
 
     Args:
         observation_space: A Dict space with the keys ``achieved_goal`` and ``desired_goal``.
@@ -29,7 +29,7 @@ class HindsightGoals:
             ``infos`` is an empty dict, as no infos are kept.
         ratio: Share of the steps whose goals are replaced.
         compute_terminated: The same of whether the episode ends there, bool ``(N,)``, or one flag, of one pair then;
-            ``None``: it ends where it has ended, whatever the goal.
+            ``None``: it ends where it has ended, for every goal.
 
     Raises:
         ValueError: The space has no goals, or the ratio is no share.
@@ -66,7 +66,7 @@ class HindsightGoals:
             window: Rows of each step and those that follow it, ``(N, K + 1)``.
             rewards: Of the K steps, ``(N, K)``; changed.
             terminated: Whether the episode ended there, bool ``(N, K)``; changed.
-            generator: What draws.
+            generator: Source of randomness.
 
         Returns:
             Which of the N ``(M,)``, and their goals ``(M, ...)``.
@@ -84,19 +84,19 @@ class HindsightGoals:
         goals = achieved.take(streams.ahead(window[chosen, 0], later[chosen]), axis=0)
         reached = achieved.take(window[chosen, 1:].reshape(-1), axis=0)
         wanted = np.repeat(goals, count, axis=0)
-        found = np.asarray(_of_goals(self._compute_reward, "compute_reward", reached, wanted), dtype=np.float32)
-        if found.shape != (len(reached),) or not np.isfinite(found).all():
+        recomputed = np.asarray(_of_goals(self._compute_reward, "compute_reward", reached, wanted), dtype=np.float32)
+        if recomputed.shape != (len(reached),) or not np.isfinite(recomputed).all():
             raise ShapeError(
                 f"compute_reward must return a finite number for each of {len(reached)} pairs of goals, got shape "
-                f"{found.shape}: {found}"
+                f"{recomputed.shape}: {recomputed}"
             )
-        rewards[chosen] = found.reshape(-1, count)
+        rewards[chosen] = recomputed.reshape(-1, count)
         if self._compute_terminated is not None:
             ends = np.asarray(_of_goals(self._compute_terminated, "compute_terminated", reached, wanted))
             if not ends.shape:  # of Gymnasium-Robotics: one pair at a time
                 pairs = zip(reached, wanted, strict=True)
-                told = [_of_goals(self._compute_terminated, "compute_terminated", *pair) for pair in pairs]
-                ends = np.array(told)
+                flags = [_of_goals(self._compute_terminated, "compute_terminated", *pair) for pair in pairs]
+                ends = np.array(flags)
             if ends.shape != (len(reached),) or ends.dtype != bool:
                 raise ShapeError(
                     f"compute_terminated must return a flag for each of {len(reached)} pairs of goals, got shape "
@@ -107,7 +107,7 @@ class HindsightGoals:
 
 
 def _of_goals(function: Callable[[Any, Any, Any], Any], name: str, reached: np.ndarray, wanted: np.ndarray) -> Any:
-    """What the environment says of pairs of goals, without the infos of their steps."""
+    """A function of the environment for pairs of goals, without the infos of their steps."""
     try:
         return function(reached, wanted, {})
     except KeyError as error:

@@ -109,7 +109,7 @@ class PathBuffer:
 
         Returns:
             Which transitions of the paths, one after the other, and their rows of every key: one piece, or two where
-            the ring begins anew.
+            the ring starts over.
 
         Raises:
             ValueError: The paths together are longer than the buffer.
@@ -193,7 +193,7 @@ class PathBuffer:
 
         Args:
             n: How many.
-            generator: What draws.
+            generator: Source of randomness.
             out: Array of every key to write them to, of its dtype; ``None``: new ones.
 
         Raises:
@@ -223,7 +223,7 @@ class PathBuffer:
 
         Args:
             copy: False gives views, which change with the buffer: for writing to a file at once without taking the
-                memory a second time. They say which of their rows are new (``RingRows``).
+                memory a second time. They mark which of their rows are new (``RingRows``).
         """
         stored, added = self.n_transitions_stored, self._num_added
         return {

@@ -14,12 +14,12 @@ from metaroll.functional.replay.priorities import importance_weights, priority_o
 __all__ = ["Priorities"]
 
 _FLOOR = 1e-6
-"""What is added to errors, so that a step without one can be drawn again."""
+"""Added to errors, so that a step without one can be drawn again."""
 
 
 @final
 class Priorities:
-    """A priority for each of so many rows, at first 0, which are never drawn.
+    """A priority for each of a number of rows, at first 0, which are never drawn.
 
     Args:
         num_rows: How many.
@@ -41,11 +41,11 @@ class Priorities:
         tree_set(self._tree, rows, np.where(are_steps, self._largest, 0.0))
 
     def update(self, rows: np.ndarray, errors: Any, are_steps: np.ndarray) -> None:
-        """Priorities of errors ``(N,)``, whatever their signs; of a row that comes twice, the last counts."""
-        found = np.asarray(errors, dtype=np.float64)
-        if found.shape != rows.shape or not np.isfinite(found).all():
+        """Priorities of errors ``(N,)`` of either sign; of a row that comes twice, the last counts."""
+        values = np.asarray(errors, dtype=np.float64)
+        if values.shape != rows.shape or not np.isfinite(values).all():
             raise ShapeError(f"errors must be a finite number for each of {len(rows)} indices, got {described(errors)}")
-        priorities = np.where(are_steps, priority_of(found, self._exponent, _FLOOR), 0.0)
+        priorities = np.where(are_steps, priority_of(values, self._exponent, _FLOOR), 0.0)
         self._largest = max(self._largest, float(priorities.max(initial=0.0)))
         unique, newest = np.unique(rows[::-1], return_index=True)
         tree_set(self._tree, unique, priorities[::-1][newest])

@@ -45,10 +45,10 @@ class ReplayBatch(NamedTuple):
         actions: ``(N, act_dim)`` float32, or indices.
         rewards: Sum of the next rewards, discounted, float32 ``(N,)``.
         next_observations: After the last of these rewards.
-        discounts: What the value of ``next_observations`` counts: ``discount ** k`` after k rewards, 0 after a
+        discounts: Weight of the value of ``next_observations``: ``discount ** k`` after k rewards, 0 after a
             termination; float32 ``(N,)``.
         indices: Where the steps lie, ``(N,)``.
-        weights: What each counts in a loss, float32 ``(N,)``.
+        weights: Weight of each in a loss, float32 ``(N,)``.
     """
 
     observations: Any
@@ -67,7 +67,7 @@ class SegmentBatch(NamedTuple):
         observations: And the one after them, ``(N, T + 1, ...)``.
         actions: ``(N, T, ...)``.
         rewards: float32 ``(N, T)``.
-        discounts: What the next observation counts: the discount factor, 0 after a termination; float32 ``(N, T)``.
+        discounts: Weight of the next observation: the discount factor, 0 after a termination; float32 ``(N, T)``.
         starts: Where an episode begins, so that a memory must be empty before, bool ``(N, T + 1)``.
         mask: Rows to learn from: steps after the burn-in, bool ``(N, T)``; what the others hold means nothing.
         indices: Where each begins, ``(N,)``.
@@ -88,7 +88,7 @@ class ReplayBuffer:
 
     Every slot has a ring of rows. The next observation of a step is the next row, and the final observation of a
     rollout is a row without a step, so that it takes the place of one. ``terminated`` and ``truncated`` are kept apart:
-    only a termination is worth nothing, whatever else ends or interrupts a rollout leaves its last observation.
+    only a termination has no future value; any other end or interruption of a rollout leaves its last observation.
 
     Args:
         observation_space: Of the environment.
@@ -96,7 +96,7 @@ class ReplayBuffer:
         capacity: Number of steps after which the oldest are overwritten, rounded up to a multiple of ``num_slots``.
         num_slots: Number of slots E of the live collection; a rollout belongs to slot ``plan.index % E``.
         planned_steps: Steps that will be taken at most, if that is known: room is made for no more.
-        memory_limit: Refuse a buffer that could outgrow so many bytes; ``None``: more than this machine has.
+        memory_limit: Refuse a buffer that could outgrow this many bytes; ``None``: more than this machine has.
         memory_map: Folder of the files that are to hold the data in place of main memory; they vanish with the process.
         priority_exponent: Draw steps in proportion to this power of their priorities (``update_priorities``); new ones
             have the largest so far. ``None``: uniformly.
@@ -108,7 +108,8 @@ class ReplayBuffer:
             they end where they have ended.
 
     Raises:
-        ValueError: A number is too small, a space is of another kind, or the memory would not do; says the estimate.
+        ValueError: A number is too small, a space is of another kind, or the memory would not suffice; names the
+            estimate.
     """
 
     def __init__(
@@ -188,14 +189,14 @@ class ReplayBuffer:
         """Store rollouts, or pieces of them as ``runner.advance`` returns them; number of steps.
 
         Args:
-            rollouts: A piece that goes on where that of the call before ended is joined to it; where it does not, the
+            rollouts: A piece that continues where that of the call before ended is joined to it; where it does not, the
                 rollout before was cut off at its last observation.
-            actions: To be stored in place of theirs, ``(sum T, ...)``: in the policy's units, say.
+            actions: To be stored in place of theirs, ``(sum T, ...)``: e.g. in the policy's units.
 
         Raises:
             DataError: An observation, action or reward is NaN or infinite; names the place.
             ShapeError: They are of other spaces, or lack the observation after the last step.
-            TypeError: Something is no rollout, or of another dtype. Whatever is raised, nothing was stored.
+            TypeError: Something is no rollout, or of another dtype. After an error nothing was stored.
         """
         pieces = Rollouts.of(rollouts)
         if not len(pieces):
@@ -206,8 +207,8 @@ class ReplayBuffer:
         if self._ends_unknown and pieces.terminated.any():
             self._ends_unknown = False
             warnings.warn(
-                "episodes end by themselves, and nothing says whether they would end at other goals: with goals in "
-                "hindsight steps count as if they went on there; give the environment compute_terminated(achieved, "
+                "episodes end by themselves, and it is unknown whether they would end at other goals: with goals in "
+                "hindsight steps count as if they continued there; give the environment compute_terminated(achieved, "
                 "desired, info), as Gymnasium-Robotics has it",
                 stacklevel=2,
             )
@@ -226,7 +227,7 @@ class ReplayBuffer:
 
         Args:
             n: How many.
-            generator: What draws.
+            generator: Source of randomness.
             n_step: Rewards to sum, as far as the rollout goes.
             discount: Discount factor.
             weight_exponent: How far weights make up for priorities, from 0 (not at all) to 1.
@@ -256,8 +257,8 @@ class ReplayBuffer:
         if n_step == 1:
             sums, last, discounts = rewards[:, 0], window[:, 1], np.where(terminated[:, 0], 0.0, discount)
         else:
-            goes_on = (flags[:, 1:] & STEP != 0) & (flags[:, :-1] & TRUNCATED == 0) & ~terminated
-            sums, counts, discounts = n_step_sums(rewards, terminated, goes_on, discount)
+            continues = (flags[:, 1:] & STEP != 0) & (flags[:, :-1] & TRUNCATED == 0) & ~terminated
+            sums, counts, discounts = n_step_sums(rewards, terminated, continues, discount)
             last = window[np.arange(n), counts]
         seen = take(columns.observations, np.concatenate([rows, last]))
         if goals is not None:
@@ -278,14 +279,14 @@ class ReplayBuffer:
 
         Args:
             indices: ``batch.indices (N,)``; of one that comes twice, the last counts.
-            errors: How surprising each was: temporal difference errors, whatever their signs, ``(N,)``.
+            errors: How surprising each was: temporal difference errors of either sign, ``(N,)``.
 
         Raises:
             ShapeError: There is not one finite number for each index.
             ValueError: The buffer draws uniformly.
         """
         if self._priorities is None:
-            raise ValueError("this buffer draws uniformly; give it a priority_exponent (0.6, say)")
+            raise ValueError("this buffer draws uniformly; give it a priority_exponent (e.g. 0.6)")
         self._priorities.update(indices, errors, self._are_steps(indices))
 
     def _are_steps(self, rows: np.ndarray) -> np.ndarray:
@@ -303,11 +304,11 @@ class ReplayBuffer:
         """``n`` stretches of steps that follow one another in a slot, for learners with a memory, drawn uniformly.
 
         They may lead over the end of an episode: its last observation has a row without a step, which ``mask`` leaves
-        out, and the next row begins anew (``starts``). Priorities and goals in hindsight are not for them.
+        out, and the next row starts over (``starts``). Priorities and goals in hindsight are not for them.
 
         Args:
             n: How many.
-            generator: What draws.
+            generator: Source of randomness.
             length: Rows to learn from.
             burn_in: Rows before these, which only bring the memory up.
             discount: Discount factor.
@@ -369,7 +370,7 @@ class ReplayBuffer:
         """All that the buffer holds, as arrays and numbers.
 
         Args:
-            copy: False gives views, which change with the buffer: for writing to a file at once. They say which of
+            copy: False gives views, which change with the buffer: for writing to a file at once. They mark which of
                 their rows are new (``RingRows``).
         """
         state = {"capacity": self._capacity, "streams": self._streams.state_dict(copy)}
@@ -378,7 +379,7 @@ class ReplayBuffer:
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Put the buffer into the state that ``state_dict`` returned: it samples the same, and pieces go on.
+        """Put the buffer into the state that ``state_dict`` returned: it samples the same, and pieces continue.
 
         Raises:
             DataError: Something is missing in the state.
@@ -400,20 +401,20 @@ def _check_memory(needed: int, each: int, limit: int | None) -> None:
     most = _main_memory() if limit is None else limit
     if needed <= most:
         return
-    told = f"the {most:,} bytes of this machine" if limit is None else f"memory_limit={limit:,}"
+    available = f"the {most:,} bytes of this machine" if limit is None else f"memory_limit={limit:,}"
     fits = int(most / each)
     ways = [f"make room for at most {fits:,} steps ({option_text('replay_size', fits)})"] * (fits > 0)
     ways += ["in Python, give ReplayBuffer a folder (memory_map=...)"] + ["raise memory_limit"] * (limit is not None)
     raise ValueError(
-        f"the replay buffer needs {needed:,} bytes ({needed // each:,} steps of {each:,} bytes), more than {told}: "
-        f"{', or '.join(ways)}"
+        f"the replay buffer needs {needed:,} bytes ({needed // each:,} steps of {each:,} bytes), more than "
+        f"{available}: {', or '.join(ways)}"
     )
 
 
 def _main_memory() -> float:
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):  # not told here
+    except (AttributeError, ValueError, OSError):  # not available here
         return math.inf
 
 

@@ -1,4 +1,4 @@
-"""Arrays that tell a snapshot which of their rows are new."""
+"""Arrays that mark which of their rows are new to a snapshot."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ __all__ = ["History", "RingRows"]
 
 
 class History:
-    """What a ring has been through since it was empty, or was put into a state: the same object, the same past."""
+    """The history of a ring since it was empty, or was put into a state: the same object, the same past."""
 
 
 class RingRows(np.ndarray):
     """The rows of a ring, as any other array; row k that ever came in lies at ``k % len`` of the whole ring.
 
-    Whoever has written them before with the same ``history`` may write less now: since ``num_written`` was N, rows
+    A writer that wrote them before with the same ``history`` may write less now: since ``num_written`` was N, rows
     from N - 1 on have changed, and no other (the newest row is written to once more).
 
     Attributes:

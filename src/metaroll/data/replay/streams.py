@@ -1,4 +1,4 @@
-"""What live collection brings, kept once: rings of rows, one ring for each slot, in arrays of constant size."""
+"""Storage of live collection, each observation once: rings of rows, one for each slot, in arrays of constant size."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Columns(NamedTuple):
 
     Attributes:
         observations: In the dtypes of the space: an array, or a dict or tuple of arrays.
-        actions: What was done there: a row of float32 for a Box, indices from 0 for choices.
+        actions: The actions there: a row of float32 for a Box, indices from 0 for choices.
         rewards: float32, of the step from there.
         flags: ``STEP``, ``TERMINATED``, ``TRUNCATED`` and ``START``, added up, uint8.
         episodes: Number of the episode in its slot, int32.
@@ -130,7 +130,7 @@ class StepStreams:
     """Rings of rows, one for each slot: a row is an observation, and the step that was taken there.
 
     The next observation of a step lies in the next row of its slot. An episode that has ended has one row more than
-    steps, its final observation; so has one that goes on, and its last row gets its action with the next piece.
+    steps, its final observation; so has one that continues, and its last row gets its action with the next piece.
 
     Args:
         observation_space: Of the environment.
@@ -174,7 +174,7 @@ class StepStreams:
         self.written = [0] * self.num_slots  # rows that ever came into each slot; row k lies at k % num_rows
         self.num_steps = 0
         self._newest = [-1] * self.num_slots  # number of the newest episode of each slot
-        # Rollouts that go on: number of the plan, and steps so far.
+        # Rollouts that continue: number of the plan, and steps so far.
         self._waiting: list[tuple[int, int] | None] = [None] * self.num_slots
         self._history = History()
 
@@ -187,10 +187,10 @@ class StepStreams:
 
     def rows_in_order(self) -> list[np.ndarray]:
         """The rows of each slot, from the oldest to the newest."""
-        found = []
+        rows = []
         for slot, (written, stored) in enumerate(zip(self.written, self.stored, strict=True)):
-            found.append(slot * self.num_rows + np.arange(written - stored, written) % self.num_rows)
-        return found
+            rows.append(slot * self.num_rows + np.arange(written - stored, written) % self.num_rows)
+        return rows
 
     def ahead(self, rows: np.ndarray, steps: int | np.ndarray) -> np.ndarray:
         """The rows that lie ``steps`` after (before, if negative) ``rows`` in their slots."""
@@ -207,7 +207,7 @@ class StepStreams:
         """Rows ``(n, length + 1)`` that follow one another in a slot, drawn uniformly from all there are.
 
         Raises:
-            ValueError: No slot holds so many.
+            ValueError: No slot holds that many.
         """
         stored = np.array(self.stored)
         counts = np.maximum(stored - length, 0)
@@ -249,7 +249,7 @@ class StepStreams:
         Raises:
             DataError: Something is NaN or infinite.
             ShapeError: Something does not fit into the spaces.
-            TypeError: It is of another type. Whatever is raised, nothing has changed.
+            TypeError: It is of another type. After an error nothing has changed.
         """
         count, total = len(pieces), int(pieces.bounds[-1])
         pieces.require_final_observations()
@@ -287,13 +287,13 @@ class StepStreams:
         kept = np.ones(len(is_step), dtype=bool)
         finals = np.flatnonzero(~is_step)
         for i, (number, slot) in enumerate(zip(numbers, slots, strict=True)):
-            goes_on = firsts[i] > 0 and waiting[slot] == (number, firsts[i])
-            if goes_on and slot in last_of:
+            continues = firsts[i] > 0 and waiting[slot] == (number, firsts[i])
+            if continues and slot in last_of:
                 kept[finals[last_of[slot]]] = False  # the same observation comes again, with its action
-            newest[slot] += not goes_on
-            begins.append(written[slot] - goes_on)
+            newest[slot] += not continues
+            begins.append(written[slot] - continues)
             episodes.append(newest[slot])
-            follows.append(goes_on)
+            follows.append(continues)
             written[slot] = begins[-1] + lengths[i] + 1
             waiting[slot] = None if complete[i] else (number, firsts[i] + lengths[i])
             last_of[slot] = i
@@ -328,14 +328,14 @@ class StepStreams:
     def _checked_observations(self, pieces: Rollouts, size: int) -> Any:
         batch = check_elements("observations", self._observation_space, pieces.column("observations"), size)
         bounds = pieces.bounds + np.arange(len(pieces.bounds))
-        found = dict(iterate_leaves(batch))
+        leaves = dict(iterate_leaves(batch))
         for path, memory in iterate_leaves(self.columns.observations):
             name = "observations" + "".join(f"[{key!r}]" for key in path)
-            if not np.can_cast(found[path].dtype, memory.dtype, casting="same_kind"):
-                raise TypeError(f"{name} must fit into {memory.dtype}, as its space says, got {found[path].dtype}")
+            if not np.can_cast(leaves[path].dtype, memory.dtype, casting="same_kind"):
+                raise TypeError(f"{name} must fit into {memory.dtype}, as its space declares, got {leaves[path].dtype}")
             if memory.dtype.kind == "f":
-                _refuse_non_finite(name, found[path], bounds)
-        return found
+                _refuse_non_finite(name, leaves[path], bounds)
+        return leaves
 
     def _checked_actions(self, actions: Any, pieces: Rollouts) -> np.ndarray:
         memory, size = self.columns.actions, int(pieces.bounds[-1])
@@ -381,13 +381,13 @@ class StepStreams:
         for slot, entry in enumerate(slots):
             written = int(entry["written"])
             numbers = np.arange(max(0, written - min(there, self.num_rows)), written)
-            found = numbers % there
+            stored_rows = numbers % there
             if self.num_rows > there:  # rows that were overwritten there must not count as stored here
                 numbers = numbers - numbers[:1]
                 written = len(numbers)
             mine = slot * self.num_rows + numbers % self.num_rows
             for name, memory in self._named_columns():
-                memory[mine] = np.asarray(entry["columns"][name])[found]
+                memory[mine] = np.asarray(entry["columns"][name])[stored_rows]
             self.written[slot], self._newest[slot] = written, int(entry["newest_episode"])
             waiting = entry["waiting"]
             self._waiting[slot] = None if waiting is None else (int(waiting[0]), int(waiting[1]))
@@ -402,7 +402,7 @@ class StepStreams:
         slots, there = state["slots"], int(state["num_rows"])
         if len(slots) != self.num_slots:
             raise ValueError(f"the state is of {len(slots)} slots, this buffer has {self.num_slots}")
-        found = []
+        checked = []
         for slot in range(self.num_slots):
             entry = slots[str(slot)]
             stored = min(int(entry["written"]), there)
@@ -415,8 +415,8 @@ class StepStreams:
                         f"the state has {name} of {array.dtype} {array.shape} in slot {slot}, this buffer keeps "
                         f"{memory.dtype} {(stored, *memory.shape[1:])}"
                     )
-            found.append(entry)
-        return found, there
+            checked.append(entry)
+        return checked, there
 
     def _named_columns(self) -> list[tuple[str, np.ndarray]]:
         observed = iterate_leaves(self.columns.observations)
@@ -433,6 +433,8 @@ def take(tree: Any, rows: np.ndarray) -> Any:
 
 def rows_of(tree: Any, rows: slice) -> Any:
     """Views of rows of an array, or of a dict or tuple of arrays."""
+    if tree.__class__ is np.ndarray:
+        return tree[rows]
     return map_leaves(lambda leaf, path: leaf[rows], tree)
 
 
@@ -463,10 +465,10 @@ def _check_disk(folder: Path, needed: int) -> None:
         )
 
 
-def _write(memory: Any, found: Mapping[Any, np.ndarray], rows: np.ndarray, kept: np.ndarray) -> None:
+def _write(memory: Any, values_by_path: Mapping[Any, np.ndarray], rows: np.ndarray, kept: np.ndarray) -> None:
     places = rows[kept]
     for path, column in iterate_leaves(memory):
-        values = found[path].reshape(len(rows), *column.shape[1:])
+        values = values_by_path[path].reshape(len(rows), *column.shape[1:])
         column[places] = values if len(places) == len(rows) else values[kept]
 
 

@@ -1,4 +1,4 @@
-"""What off-policy learners ask of a replay buffer, views of garage's, and what is drawn as tensors."""
+"""The interface of replay buffers for off-policy learners, views of garage's, and drawn transitions as tensors."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class TransitionBatch(NamedTuple):
 def tensors_of(
     batch: ReplayBatch, space: gymnasium.Space[Any], device: torch.device, reward_scale: float, weighted: bool
 ) -> TransitionBatch:
-    """What was drawn, on ``device``; rewards are scaled here, as they enter the update."""
+    """The drawn transitions, on ``device``; rewards are scaled here, as they enter the update."""
 
     def seen(observations: Any) -> Tensor:
         rows = observations
@@ -83,17 +83,17 @@ def tensors_of(
             rows = flatten_batch(space, observations)
         return torch.from_numpy(rows).to(device).to(torch.float32)  # images travel as bytes
 
-    def told(column: np.ndarray) -> Tensor:
+    def tensor(column: np.ndarray) -> Tensor:
         return torch.from_numpy(column).to(device)
 
-    rewards = told(batch.rewards)
+    rewards = tensor(batch.rewards)
     return TransitionBatch(
         seen(batch.observations),
-        told(batch.actions),
+        tensor(batch.actions),
         rewards if reward_scale == 1.0 else rewards * reward_scale,
         seen(batch.next_observations),
-        told(batch.discounts),
-        told(batch.weights) if weighted else None,
+        tensor(batch.discounts),
+        tensor(batch.weights) if weighted else None,
     )
 
 
@@ -132,7 +132,7 @@ class PathReplay:
 
     @property
     def capacity(self) -> int:
-        """That of the buffer; without any, so many that every minimum lies below."""
+        """That of the buffer; if it has none, more than any minimum."""
         return int(getattr(self.buffer, "capacity", 2**62))
 
     @property
@@ -169,13 +169,13 @@ class PathReplay:
         weight_exponent: float = 0.0,
     ) -> ReplayBatch:
         """See ``ReplayBuffer.sample``; ``n_step`` is 1, and all weights are."""
-        found = self.buffer.sample_transitions(n, generator)
-        terminal = np.asarray(found["terminal"]).reshape(-1).astype(bool)
+        drawn = self.buffer.sample_transitions(n, generator)
+        terminal = np.asarray(drawn["terminal"]).reshape(-1).astype(bool)
         return ReplayBatch(
-            found["observation"],
-            found["action"],
-            np.asarray(found["reward"], np.float32).reshape(-1),
-            found["next_observation"],
+            drawn["observation"],
+            drawn["action"],
+            np.asarray(drawn["reward"], np.float32).reshape(-1),
+            drawn["next_observation"],
             np.where(terminal, 0.0, discount).astype(np.float32),
             np.arange(n),
             np.ones(n, dtype=np.float32),

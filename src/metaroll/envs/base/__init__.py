@@ -1,1 +1,1 @@
-"""What environments are built on."""
+"""Foundations of environments."""

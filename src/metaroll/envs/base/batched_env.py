@@ -31,7 +31,7 @@ class BatchedEnv(gymnasium.Env, ABC):
     ``reset(options={"init_state": (S,)})`` chooses the first state.
 
     Args:
-        simulator: What is simulated.
+        simulator: The simulator.
         render_mode: ``None``, or one of those in ``metadata`` (here there are none).
     """
 
@@ -70,7 +70,7 @@ class BatchedEnv(gymnasium.Env, ABC):
         return self.current_observation(), {}
 
     def current_observation(self) -> np.ndarray:
-        """What is seen now."""
+        """The present observation."""
         self.check_started("current_observation()")
         return map_rows(_only_row, self._rows.observe())
 
@@ -86,11 +86,11 @@ class BatchedEnv(gymnasium.Env, ABC):
                 actions = check_choices(space, actions)
             except SlotError as error:
                 raise error.__cause__ or error from None
-        found, observations = self._rows.step(actions)
+        result, observations = self._rows.step(actions)
         self.on_step()
-        infos = {name: values[0].item() if values.ndim == 1 else values[0] for name, values in found.infos.items()}
-        endings = bool(found.terminated[0]), bool(found.truncated[0])
-        return map_rows(_only_row, observations), float(found.rewards[0]), *endings, infos
+        infos = {name: values[0].item() if values.ndim == 1 else values[0] for name, values in result.infos.items()}
+        endings = bool(result.terminated[0]), bool(result.truncated[0])
+        return map_rows(_only_row, observations), float(result.rewards[0]), *endings, infos
 
     def on_step(self, begins: bool = False) -> None:
         """Called after every step, and where an episode ``begins``, for pictures that show what has been.
@@ -109,7 +109,7 @@ class BatchedEnv(gymnasium.Env, ABC):
         return self.picture()
 
     def picture(self) -> np.ndarray:
-        """What ``render`` returns."""
+        """The result of ``render``."""
         raise NotImplementedError(f"{type(self).__name__} draws nothing")
 
     def batched_slots(self, num_slots: int) -> SimulatorSlots:

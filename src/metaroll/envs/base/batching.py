@@ -30,7 +30,7 @@ def unwrapped_and_limit(
 
 
 def is_as_defined(env: Any) -> bool:
-    """Whether ``env`` has no function of its own instead of one of its class."""
+    """Whether ``env`` does not replace a function of its class."""
     return not any(callable(value) for name, value in vars(env).items() if hasattr(type(env), name))
 
 
@@ -45,7 +45,7 @@ def has_simulator(kind: type) -> bool:
 def is_batched(env: Any) -> bool:
     """Whether ``without_checks(env)`` can be stepped as a batch.
 
-    A wrapper says so in ``can_batch``, since that is up to its inside.
+    A wrapper declares it in ``can_batch``, since that depends on its inner environment.
     """
     env = without_checks(env)
     return has_simulator(type(env)) and bool(getattr(env, "can_batch", True))

@@ -1,4 +1,4 @@
-"""Drawing lines, shapes and words into arrays of pixels (needs Pillow, the extra ``plot``)."""
+"""Drawing lines, shapes and words into arrays of pixels, with Pillow."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-
-from metaroll.errors import install_text
 
 __all__ = [
     "BLUE",
@@ -24,7 +22,6 @@ __all__ = [
     "Point",
     "gif_bytes",
     "png_bytes",
-    "require_pillow",
     "resized",
 ]
 
@@ -34,15 +31,6 @@ BLUE, RED, GREEN, ORANGE = (38, 98, 165), (200, 70, 50), (60, 140, 90), (217, 95
 _SCALE = 2  # drawn this much larger, and then reduced, for smooth edges
 
 Point = tuple[float, float]
-
-
-def require_pillow() -> tuple[Any, Any]:
-    """Pillow's ``Image`` and ``ImageDraw``, or an ``ImportError`` with the hint if it is not installed."""
-    try:
-        from PIL import Image, ImageDraw
-    except ImportError as error:
-        raise ImportError(f"drawing needs Pillow: {install_text('plot')}") from error
-    return Image, ImageDraw
 
 
 class Canvas:
@@ -55,10 +43,11 @@ class Canvas:
     """
 
     def __init__(self, width: int, height: int, color: Any = PAPER) -> None:
-        image, pens = require_pillow()
+        from PIL import Image, ImageDraw
+
         self.height = height
-        self._image = image.new("RGB", (width * _SCALE, height * _SCALE), color)
-        self._pen = pens.Draw(self._image)
+        self._image = Image.new("RGB", (width * _SCALE, height * _SCALE), color)
+        self._pen = ImageDraw.Draw(self._image)
 
     def line(self, points: Sequence[Point], color: Any = INK, width: float = 3.0) -> None:
         """A line through points, with round ends."""
@@ -107,25 +96,28 @@ class Canvas:
 
 def resized(picture: np.ndarray, height: int) -> np.ndarray:
     """``picture (H, W, 3)`` with another height and the same proportions."""
-    image, _ = require_pillow()
+    from PIL import Image
+
     width = max(1, round(picture.shape[1] * height / picture.shape[0]))
-    return np.array(image.fromarray(picture).resize((width, height), image.Resampling.LANCZOS), dtype=np.uint8)
+    return np.array(Image.fromarray(picture).resize((width, height), Image.Resampling.LANCZOS), dtype=np.uint8)
 
 
 def png_bytes(picture: np.ndarray) -> bytes:
     """``picture (H, W, 3)`` as a PNG file."""
-    image, _ = require_pillow()
+    from PIL import Image
+
     file = io.BytesIO()
-    image.fromarray(picture).save(file, format="PNG", optimize=True)
+    Image.fromarray(picture).save(file, format="PNG", optimize=True)
     return file.getvalue()
 
 
 def gif_bytes(frames: Sequence[np.ndarray], fps: float) -> bytes:
     """``frames``, each uint8 ``(H, W, 3)``, as a GIF file that starts over at its end."""
-    image, _ = require_pillow()
+    from PIL import Image
+
     # One palette for all frames, so that what does not move does not flicker.
-    palette = image.fromarray(np.concatenate(frames[:: max(1, len(frames) // 8)])).quantize(256)
-    pictures = [image.fromarray(frame).quantize(palette=palette, dither=image.Dither.NONE) for frame in frames]
+    palette = Image.fromarray(np.concatenate(frames[:: max(1, len(frames) // 8)])).quantize(256)
+    pictures = [Image.fromarray(frame).quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
     file = io.BytesIO()
     # GIF counts in hundredths of a second, and programs take less than two of them for ten.
     duration = 10 * max(2, round(100 / fps))

@@ -35,11 +35,11 @@ def check_slots(
     - ``memory``: what was returned never changes afterwards, and changing it changes nothing inside.
     - ``actions``: the actions handed in are not changed.
     - ``history``: a rollout does not depend on what its slot did before.
-    - ``neighbors``: nor on what other slots do, or on which slot it is (a shared generator, say).
+    - ``neighbors``: nor on what other slots do, or on which slot it is (e.g. a shared generator).
     - ``mask``: a slot that is not active is not stepped; it repeats its observation, with reward 0 and no ending
       (not of a vector environment of others, which steps as a whole).
     - ``time_limit``: reaching the time limit is truncation, not termination.
-    - ``resume``: where slots tell and take their whole state, other slots go on from it with the same bits.
+    - ``resume``: where slots return and accept their whole state, other slots continue from it with the same bits.
     - ``kinds``: slots of another kind, made by ``like``, give the same rollouts, bitwise identical.
 
     Any environment is checked with ``check_slots(lambda n: make_slots(env, n))``.
@@ -134,8 +134,8 @@ class _Kit:
 
     def check_memory(self) -> None:
         kept: list[tuple[Any, Any]] = []
-        plain = self._roll(self.everyone, on_return=lambda what: kept.append((what, copy.deepcopy(what))))
-        if not all(trees_equal(what, as_it_was) for what, as_it_was in kept):
+        plain = self._roll(self.everyone, on_return=lambda returned: kept.append((returned, copy.deepcopy(returned))))
+        if not all(trees_equal(returned, as_it_was) for returned, as_it_was in kept):
             raise ConformanceError(
                 "memory", "an observation, reward or info that was returned changed later; return copies"
             )
@@ -147,10 +147,10 @@ class _Kit:
         slots = self.make(1)
         order = [*self.everyone, *reversed(self.everyone)]
         try:
-            found = [self._roll([i], slots=slots)[0] for i in order]
+            records = [self._roll([i], slots=slots)[0] for i in order]
         finally:
             slots.close()
-        _compare([reference[i] for i in order], found, "history", "a rollout depends on what its slot did before")
+        _compare([reference[i] for i in order], records, "history", "a rollout depends on what its slot did before")
 
     def check_neighbors(self, reference: list[_Record]) -> None:
         message = "a rollout depends on the other slots, or on which slot it is in (a shared generator?)"
@@ -160,13 +160,13 @@ class _Kit:
     def check_mask(self, reference: list[_Record]) -> None:
         if self.kind == "vector":
             return
-        found = self._roll(self.everyone, pause=True)
-        _compare(reference, found, "mask", "a slot that is not active was stepped")
+        records = self._roll(self.everyone, pause=True)
+        _compare(reference, records, "mask", "a slot that is not active was stepped")
 
     def check_time_limit(self, reference: list[_Record]) -> None:
         for record in reference:
             if record.ended and record.infos[-1].get("TimeLimit.truncated") and not record.endings[-1][1]:
-                raise ConformanceError("time_limit", "infos say TimeLimit.truncated, but truncated is False")
+                raise ConformanceError("time_limit", "infos set TimeLimit.truncated, but truncated is False")
         limit = self.time_limit
         if limit is None or limit < 2:
             return
@@ -180,19 +180,19 @@ class _Kit:
         resumes = slots.info.resumes
         slots.close()
         if resumes == "state":
-            found = self._roll(self.everyone, move_at=max(1, self.longest // 3))
-            _compare(reference, found, "resume", "other slots that go on from running_state do something else")
+            records = self._roll(self.everyone, move_at=max(1, self.longest // 3))
+            _compare(reference, records, "resume", "other slots that continue from running_state do something else")
 
     def check_kinds(self, reference: list[_Record], like: Callable[[int], Slots]) -> None:
         slots = like(len(self.plans))
         try:
-            found = self._roll(self.everyone, slots=slots)
+            records = self._roll(self.everyone, slots=slots)
         finally:
             slots.close()
-        for record in (*reference, *found):
+        for record in (*reference, *records):
             record.infos = [{name: np.asarray(value) for name, value in info.items()} for info in record.infos]
         message = f"slots of kind {slots.info.kind!r} give another rollout than those of kind {self.kind!r}"
-        _compare(reference, found, "kinds", message)
+        _compare(reference, records, "kinds", message)
 
     def _roll(
         self,
@@ -201,11 +201,11 @@ class _Kit:
         slots: Slots | None = None,
         pause: bool = False,
         move_at: int | None = None,
-        on_return: Callable[[Any], None] = lambda what: None,
+        on_return: Callable[[Any], None] = lambda returned: None,
     ) -> list[_Record]:
         """Run plan ``plan_of[slot]`` in each slot, reset from last to first; ``pause`` freezes some now and then.
 
-        After ``move_at`` steps the rollouts go on in new slots, from their states.
+        After ``move_at`` steps the rollouts continue in new slots, from their states.
         """
         env = self.make(len(plan_of)) if slots is None else slots
         order = list(range(len(plan_of)))[::-1]
@@ -280,12 +280,12 @@ class _Kit:
 
     def _check_observations(self, method: str, observations: Any, count: int) -> None:
         wanted = dict(iterate_leaves(empty_batch(self.spec.observation_space, count)))
-        found = dict(iterate_leaves(observations))
-        if found.keys() != wanted.keys():
+        leaves = dict(iterate_leaves(observations))
+        if leaves.keys() != wanted.keys():
             raise ConformanceError(
-                "form", f"{method} must return observations with the parts of the space, got {found}"
+                "form", f"{method} must return observations with the parts of the space, got {leaves}"
             )
-        for path, leaf in found.items():
+        for path, leaf in leaves.items():
             if not isinstance(leaf, np.ndarray) or leaf.shape != wanted[path].shape:
                 got = leaf.shape if isinstance(leaf, np.ndarray) else type(leaf).__name__
                 part = "" if not path else f" in part {path}"
@@ -300,15 +300,15 @@ def _info_row(infos: Any, slot: int) -> dict[str, Any]:
     return copy.deepcopy(dict(infos[slot]))
 
 
-def _scribble(what: Any) -> None:
-    trees = [what.observations, what.rewards] if isinstance(what, SlotStep) else [what]
+def _scribble(returned: Any) -> None:
+    trees = [returned.observations, returned.rewards] if isinstance(returned, SlotStep) else [returned]
     for _, array in (leaf for tree in trees for leaf in iterate_leaves(tree)):
         if array.flags.writeable and not array.dtype.hasobject:
             array.fill(77)
 
 
-def _compare(expected: Sequence[_Record], found: Sequence[_Record], rule: str, message: str) -> None:
-    for number, (a, b) in enumerate(zip(expected, found, strict=True)):
+def _compare(expected: Sequence[_Record], records: Sequence[_Record], rule: str, message: str) -> None:
+    for number, (a, b) in enumerate(zip(expected, records, strict=True)):
         for name in ("observations", "rewards", "endings", "infos"):
             first, second = getattr(a, name), getattr(b, name)
             if not trees_equal(first, second):

@@ -1,4 +1,4 @@
-"""What makes an environment: of a name, of a class or function, or of an environment that is copied."""
+"""Constructors of environments: by name, by class or function, or by copying an environment."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ Constructor = Callable[[], Any]
 
 _NAMED: dict[str, Constructor] = {}
 _find: Callable[[str], Any] | None = None
-"""Says what names stand for (see ``register_finder``)."""
+"""Looks names up (see ``register_finder``)."""
 
 
 def register_env(name: str, constructor: Constructor) -> None:
-    """From now on ``name`` stands for what ``constructor`` makes; it comes before the ids of Gymnasium."""
+    """Register ``name`` for what ``constructor`` makes; it comes before the ids of Gymnasium."""
     _NAMED[name] = constructor
 
 
 def register_finder(find: Callable[[str], Any]) -> None:
-    """Ask ``find`` what names stand for; the ``constructor`` of that is ``None`` where only Gymnasium may know it."""
+    """Look names up by ``find``; the ``constructor`` of its result is ``None`` where only Gymnasium may know it."""
     global _find
     _find = find
 
@@ -64,7 +64,7 @@ def is_env_instance(source: Any) -> bool:
 
 
 def constructor_of(env: Any) -> Constructor:
-    """A callable that makes environments as ``env`` says; picklable, if ``env`` is.
+    """A callable that makes environments as ``env`` specifies; picklable, if ``env`` is.
 
     Args:
         env: An id (``"point-robot"``, ``"HalfCheetah-v5"``, ``"module:attribute"``), the ``EnvSpec`` of a registered
@@ -93,7 +93,7 @@ def constructor_of(env: Any) -> Constructor:
 
 
 def make_env(source: Any) -> Any:
-    """A new environment (``source`` as in ``constructor_of``), checked to look like one.
+    """A new environment (``source`` as in ``constructor_of``), checked to have the methods of one.
 
     Raises:
         TypeError: It does not.
@@ -130,11 +130,11 @@ class NamedEnv:
 
     @functools.cached_property
     def known(self) -> Any:
-        """What the name stands for, as ``register_finder`` has it; looked up once here, and once in each worker."""
+        """The entry of the name, as ``register_finder`` has it; looked up once here, and once in each worker."""
         return None if _find is None else _find(self.name)
 
     def constructor(self) -> Constructor | None:
-        """What makes it; ``None`` for ids of Gymnasium (and for names that nobody knows)."""
+        """Its constructor; ``None`` for ids of Gymnasium (and for unknown names)."""
         if self._registered is not None:
             return self._registered
         return None if self.known is None else self.known.constructor
@@ -181,7 +181,7 @@ class NamedEnv:
 
 
 class CopiedEnv:
-    """Makes copies of an environment, from a copy of its own that nobody else changes (see ``copy_env``)."""
+    """Makes copies of an environment, from a private copy that never changes (see ``copy_env``)."""
 
     def __init__(self, env: Any) -> None:
         self.env = copy_env(env)
@@ -251,7 +251,7 @@ class ResetTaskMaker:
         return ResetTaskWrapper(self.make_env(), self.option)
 
     def __repr__(self) -> str:
-        return f"{self.make_env!r} told its task by options[{self.option!r}] of reset"
+        return f"{self.make_env!r} with its task in options[{self.option!r}] of reset"
 
 
 def with_render_mode(constructor: Constructor, mode: str) -> Constructor:
@@ -259,27 +259,29 @@ def with_render_mode(constructor: Constructor, mode: str) -> Constructor:
     if isinstance(constructor, ResetTaskMaker):
         return ResetTaskMaker(with_render_mode(constructor.make_env, mode), constructor.option)
     if isinstance(constructor, NamedEnv):
-        found = constructor.constructor()
-        if found is not None:
-            return with_render_mode(found, mode)
+        made = constructor.constructor()
+        if made is not None:
+            return with_render_mode(made, mode)
         return functools.partial(constructor, render_mode=mode)
     inner = constructor.func if isinstance(constructor, functools.partial) else constructor
     try:
-        given = inspect.signature(inner).parameters
-        hands_on = any(parameter.kind is parameter.VAR_KEYWORD for parameter in given.values())
-        draws = mode in getattr(inner, "metadata", {}).get("render_modes", ())  # a class that hands options on says so
-        takes = inner is gymnasium.make or "render_mode" in given or (hands_on and draws)
+        parameters = inspect.signature(inner).parameters
+        hands_on = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+        draws = mode in getattr(inner, "metadata", {}).get(
+            "render_modes", ()
+        )  # a class that hands options on declares it
+        takes = inner is gymnasium.make or "render_mode" in parameters or (hands_on and draws)
     except (TypeError, ValueError):  # written in C
         takes = False
     return functools.partial(constructor, render_mode=mode) if takes else constructor
 
 
 def check_no_arguments(constructor: Any, name: str) -> None:
-    """Refuse what makes an environment only with arguments, which nobody would give it.
+    """Refuse a constructor with required arguments, which would not be given.
 
     Args:
         constructor: A class or function.
-        name: What it is called.
+        name: Its name.
 
     Raises:
         TypeError: It needs arguments.
@@ -287,7 +289,7 @@ def check_no_arguments(constructor: Any, name: str) -> None:
     try:
         signature = inspect.signature(constructor)
     except (TypeError, ValueError):
-        return  # built in: it has to say itself
+        return  # built in: it raises by itself
     kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     wanted = [p.name for p in signature.parameters.values() if p.default is p.empty and p.kind not in kinds]
     if wanted:

@@ -1,4 +1,4 @@
-"""What environments tell beside observations (their state, what they would show of it), and what they hear of plans.
+"""Reports of environments beside observations (their state, its observation), and options of plans for them.
 
 A wrapper with an attribute ``plan_options`` gets the entries that it names there in the ``options`` of its ``reset``:
 
@@ -6,7 +6,7 @@ A wrapper with an attribute ``plan_options`` gets the entries that it names ther
 - ``"rollout"``: ``(sub_seed, sub_sub_seed)``, which batch it belongs to and its place there;
 - ``"max_steps"``: after how many steps the rollout is cut off, or ``None``.
 
-Whoever resets an environment by hand may give the same options. Environments that name nothing get nothing.
+Resets by hand may give the same options. Environments that name none get none.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ from metaroll.types import RolloutPlan
 __all__ = [
     "PLAN_OPTIONS",
     "ResumedEnv",
-    "asked_state",
     "check_init_state",
     "current_observation",
+    "declared_state",
+    "determined_entries",
     "frames_per_second",
     "has_init_space",
     "inner_options",
@@ -40,12 +41,11 @@ __all__ = [
     "state_from_observation",
     "state_owner",
     "time_step_of",
-    "told_entries",
     "wanted_options",
 ]
 
 _WITH_EARLIER = (gymnasium.wrappers.DelayObservation, gymnasium.wrappers.MaxAndSkipObservation)
-"""Wrappers whose observation is made of earlier ones, though its space does not tell."""
+"""Wrappers whose observation is made of earlier ones, though its space does not show that."""
 _HINT = "give a function of one observation instead, or infer the initial state (InitStateWrapper)"
 
 
@@ -58,18 +58,18 @@ def render_mode_of(env: Any) -> str | None:
 
 
 def frames_per_second(env: Any) -> float | None:
-    """How fast its pictures follow one another, if it says so."""
+    """Its frames per second, if it declares them."""
     fps = getattr(env, "metadata", {}).get("render_fps")
     return float(fps) if fps else None
 
 
 def has_init_space(env: Any) -> bool:
-    """Whether it says by ``init_space`` that it can be started in any state."""
+    """Whether it declares by ``init_space`` that it can be started in any state."""
     return any(hasattr(layer, "init_space") for layer in env_layers(env))
 
 
 def read_state(owner: Any) -> np.ndarray | None:
-    """``owner.state`` as an array of numbers in memory of its own; ``None`` if it is anything else."""
+    """``owner.state`` as an array of numbers in its own memory; ``None`` if it is anything else."""
     value = getattr(owner, "state", None)
     if value is None or callable(value) or isinstance(value, str | dict):
         return None
@@ -86,7 +86,7 @@ def state_owner(env: Any) -> Any:
 
 
 def time_step_of(env: Any) -> float | None:
-    """Seconds that a step takes, where a layer says so in ``dt``, or it is known of Gymnasium's own environment."""
+    """Seconds that a step takes, where a layer declares it in ``dt``, or it is known of Gymnasium's own environment."""
     layers = list(env_layers(env))
     for layer in layers:
         value = getattr(layer, "dt", None)
@@ -104,7 +104,7 @@ def reading_init_state(env: Any) -> AbstractContextManager[None]:
 
 
 def check_init_state(env: Any, init_state: np.ndarray) -> None:
-    """After a reset with ``init_state``: the environment must be in that state, as far as it tells its state.
+    """After a reset with ``init_state``: the environment must be in that state, as far as it reports its state.
 
     An environment that does not know the option ``init_state`` ignores it silently. A state of another shape is not
     compared where the environment announces (by an attribute ``init_space``) that it computes states from it.
@@ -132,7 +132,7 @@ def check_init_state(env: Any, init_state: np.ndarray) -> None:
 
 
 def current_observation(env: Any) -> Any:
-    """What ``env`` shows now, without resetting or stepping it.
+    """The present observation of ``env``, without resetting or stepping it.
 
     The innermost environment is asked for it (a method ``current_observation()``, or ``_get_obs()`` as Gymnasium's
     environments have), and what the observation wrappers around it would make of that is returned.
@@ -180,7 +180,7 @@ def state_from_observation(
 ) -> np.ndarray:
     """The states ``(..., S)`` in which ``env`` shows ``observations (..., *shape)``: where a logged rollout begins.
 
-    A state that an observation does not tell (a speed that is shown clipped) is NaN.
+    A state that an observation does not determine (a speed that is shown clipped) is NaN.
 
     Args:
         env: A simulator, with wrappers or without: the outermost layer with a method ``state_from_observation`` is
@@ -190,58 +190,59 @@ def state_from_observation(
         function: Instead, for any environment: state ``(S,)`` of one observation.
 
     Raises:
-        NotImplementedError: Neither tells; says why.
+        NotImplementedError: Neither gives it; with the reason.
         ShapeError: The function's states have different shapes.
         ValueError: A state is not finite.
     """
     if function is None:
         try:
-            return asked_state(env, observations)
+            return declared_state(env, observations)
         except NotImplementedError as error:
             raise NotImplementedError(f"{error}; {_HINT}") from None
-    given, shape = _as_observations(env, observations)
-    many = given.shape[: given.ndim - len(shape)]
-    found = [np.array(function(one), dtype=np.float64) for one in given.reshape(-1, *shape)]
-    if len({(one.ndim, one.shape) for one in found}) > 1 or found[0].ndim != 1:
-        raise ShapeError(f"the function must return states of one shape (S,), got {sorted({s.shape for s in found})}")
-    states = np.stack(found).reshape(*many, -1)
+    rows, shape = _as_observations(env, observations)
+    batch_shape = rows.shape[: rows.ndim - len(shape)]
+    parts = [np.array(function(one), dtype=np.float64) for one in rows.reshape(-1, *shape)]
+    if len({(one.ndim, one.shape) for one in parts}) > 1 or parts[0].ndim != 1:
+        raise ShapeError(f"the function must return states of one shape (S,), got {sorted({s.shape for s in parts})}")
+    states = np.stack(parts).reshape(*batch_shape, -1)
     if not np.isfinite(states).all():
         raise ValueError(
-            f"the function must return finite states, got {found[int(np.argwhere(~np.isfinite(found))[0][0])]}"
+            f"the function must return finite states, got {parts[int(np.argwhere(~np.isfinite(parts))[0][0])]}"
         )
     return states
 
 
-def told_entries(env: Any) -> np.ndarray | None:
+def determined_entries(env: Any) -> np.ndarray | None:
     """Which entries of an observation follow from the state alone, bool ``(O,)``; ``None`` means all.
 
-    Forces of contacts, say, do not: an environment that was put into a state shows others than one that came there.
+    Forces of contacts, for example, do not: an environment that was put into a state shows others than one that came
+    there.
     """
     *outside, inner = env_layers(env)
     access = state_access_of(inner)
     if access is None or any(layer.observation_space != inner.observation_space for layer in outside):
         return None
-    told = access.told(inner)
-    return None if told.all() else told
+    determined = access.determined(inner)
+    return None if determined.all() else determined
 
 
 def _as_observations(env: Any, observations: Any) -> tuple[np.ndarray, tuple[int, ...]]:
     """Observations ``(..., *shape)`` of ``env``, and the shape of one."""
-    given, shape = np.asarray(observations, dtype=np.float64), env.observation_space.shape or ()
-    if given.shape[given.ndim - len(shape) :] != shape:
-        raise ShapeError(f"observations must have shape (..., {', '.join(map(str, shape))}), got {given.shape}")
-    return given, shape
+    array, shape = np.asarray(observations, dtype=np.float64), env.observation_space.shape or ()
+    if array.shape[array.ndim - len(shape) :] != shape:
+        raise ShapeError(f"observations must have shape (..., {', '.join(map(str, shape))}), got {array.shape}")
+    return array, shape
 
 
-def asked_state(env: Any, observations: Any) -> np.ndarray:
-    """``state_from_observation`` of what ``env`` says itself, whose error holds no hint."""
+def declared_state(env: Any, observations: Any) -> np.ndarray:
+    """``state_from_observation`` by ``env``'s own method, whose error holds no hint."""
     observations, shape = _as_observations(env, observations)
-    many = observations.shape[: observations.ndim - len(shape)]
+    batch_shape = observations.shape[: observations.ndim - len(shape)]
     layers, owner = list(env_layers(env)), layer_with(env, "state_from_observation")
     access = state_access_of(layers[-1])
     if owner is None and access is None:
         raise NotImplementedError(
-            f"{type(layers[-1]).__name__} does not tell the state of an observation: it has no method "
+            f"{type(layers[-1]).__name__} does not give the state of an observation: it has no method "
             "state_from_observation(observations)"
         )
     for layer in layers[: -1 if owner is None else layers.index(owner)]:
@@ -250,17 +251,17 @@ def asked_state(env: Any, observations: Any) -> np.ndarray:
     if owner is None and access is not None:
         width = observations.shape[-1]
         return access.read(layers[-1], observations.reshape(-1, width)).reshape(*observations.shape[:-1], -1)
-    asked: Any = owner
+    answering: Any = owner
     try:
-        given = np.array(observations)  # which it may change
-        states = np.asarray(asked.state_from_observation(given), dtype=np.float64)
+        copied = np.array(observations)  # which it may change
+        states = np.asarray(answering.state_from_observation(copied), dtype=np.float64)
     except (TypeError, ValueError) as error:
         name = f"{type(owner).__name__}.state_from_observation"
         raise ShapeError(f"{name} must return a state for each observation, as numbers in rows: {error}") from error
     except NotImplementedError as error:
         raise NotImplementedError(str(error).removesuffix(f"; {_HINT}")) from None
-    if states.ndim != len(many) + 1 or states.shape[:-1] != many:
-        expected = ", ".join(map(str, (*many, "S")))
+    if states.ndim != len(batch_shape) + 1 or states.shape[:-1] != batch_shape:
+        expected = ", ".join(map(str, (*batch_shape, "S")))
         raise ShapeError(
             f"{type(owner).__name__}.state_from_observation must return a state for each observation, shape "
             f"({expected}) for observations {observations.shape}, got {states.shape}"
@@ -277,15 +278,15 @@ def plan_options(plan: RolloutPlan, wanted: frozenset[str]) -> dict[str, Any]:
     """The entries of ``plan`` that are ``wanted``."""
     if not wanted or plan.seed is None:
         return {}
-    told = {"eval": plan.eval, "rollout": (plan.seed[1] or 0, plan.seed[2] or 0), "max_steps": plan.max_steps}
-    return {name: told[name] for name in PLAN_OPTIONS if name in wanted}
+    entries = {"eval": plan.eval, "rollout": (plan.seed[1] or 0, plan.seed[2] or 0), "max_steps": plan.max_steps}
+    return {name: entries[name] for name in PLAN_OPTIONS if name in wanted}
 
 
 def inner_options(options: Mapping[str, Any], env: Any) -> dict[str, Any] | None:
     """``options`` for ``env``, the inside of a wrapper: without entries of plans that nothing in it wants."""
     wanted = wanted_options(env)
-    rest = {name: value for name, value in options.items() if name not in PLAN_OPTIONS or name in wanted}
-    return rest or None
+    inner = {name: value for name, value in options.items() if name not in PLAN_OPTIONS or name in wanted}
+    return inner or None
 
 
 class ResumedEnv:

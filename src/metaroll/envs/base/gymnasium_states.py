@@ -20,7 +20,7 @@ __all__ = ["StateAccess", "state_access_of"]
 
 _PACKAGES = ("gymnasium.envs.classic_control.", "gymnasium.envs.mujoco.")
 _RESETS = ("reset", "reset_model", "set_state", "_get_obs", "_get_ob", "state_from_observation")
-"""Methods that decide what a state is and how it is shown: a class that changes one of them has to say itself."""
+"""Methods that decide what a state is and how it is shown: a class that changes one of them must declare its own."""
 
 
 class StateAccess(ABC):
@@ -32,13 +32,13 @@ class StateAccess(ABC):
 
     @abstractmethod
     def read(self, env: Any, observations: np.ndarray) -> np.ndarray:
-        """The states ``(N, S)`` that show ``observations (N, O)``; NaN where an observation does not tell."""
+        """The states ``(N, S)`` that show ``observations (N, O)``; NaN where an observation does not determine it."""
 
     def time_step(self, env: Any) -> float | None:
-        """Seconds that a step takes, where only this kind of environment says it so."""
+        """Seconds that a step takes, where only this kind of environment gives it this way."""
         return None
 
-    def told(self, env: Any) -> np.ndarray:
+    def determined(self, env: Any) -> np.ndarray:
         """Which entries of an observation follow from the state alone, bool ``(O,)``."""
         return np.ones(env.observation_space.shape, dtype=bool)
 
@@ -53,10 +53,10 @@ class StateAccess(ABC):
         original, size = env.reset, self.size(env)
 
         def reset(*, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-            given = (options or {}).get("init_state")
-            if given is None:
+            value = (options or {}).get("init_state")
+            if value is None:
                 return original(seed=seed, options=options)
-            state = np.array(given, dtype=np.float64)
+            state = np.array(value, dtype=np.float64)
             if state.shape != (size,):
                 raise ShapeError(f"init_state of {type(env).__name__} must have shape ({size},), got {state.shape}")
             if not np.isfinite(state).all():
@@ -71,7 +71,7 @@ class StateAccess(ABC):
 
     @abstractmethod
     def _reset_in(self, state: np.ndarray, env: Any, reset: Callable[[], Any]) -> tuple[Any, dict[str, Any]]:
-        """What ``reset()`` returns, in ``state``."""
+        """The result of ``reset()``, in ``state``."""
 
 
 class _Classic(StateAccess):
@@ -80,7 +80,7 @@ class _Classic(StateAccess):
     Args:
         size: Numbers in a state.
         angles: How many of the first ones are shown as cosine and sine.
-        step: The attribute that says how many seconds a step takes, where ``dt`` does not.
+        step: The attribute that holds the seconds of a step, where there is no ``dt``.
     """
 
     def __init__(self, size: int, angles: int = 0, step: str | None = None) -> None:
@@ -111,7 +111,7 @@ class _Mujoco(StateAccess, ABC):
     """The state is ``qpos``, then ``qvel``.
 
     Args:
-        clip: Speeds are shown within so much; beyond, an observation does not tell the state.
+        clip: Speeds are shown within this bound; beyond it, an observation does not determine the state.
     """
 
     def __init__(self, clip: float = np.inf) -> None:
@@ -137,12 +137,13 @@ class _Mujoco(StateAccess, ABC):
 
 
 class _Robot(_Mujoco):
-    """Observations hold ``qpos`` without the place on the ground, then ``qvel``, then what does not tell the state.
+    """Observations hold ``qpos`` without the place on the ground, then ``qvel``, then entries that do not determine the
+    state.
 
     A robot's place on the ground, where it is not shown, is 0: nothing depends on it.
 
     Args:
-        ground: Entries of ``qpos`` that say where on the ground it is.
+        ground: Entries of ``qpos`` with its place on the ground.
         clip: See ``_Mujoco``.
     """
 
@@ -152,11 +153,11 @@ class _Robot(_Mujoco):
 
     def read(self, env: Any, observations: np.ndarray) -> np.ndarray:
         hidden, num_q, num_v = self._hidden(env), env.model.nq, env.model.nv
-        positions, rest = np.split(observations, [num_q - hidden], axis=1)
+        positions, others = np.split(observations, [num_q - hidden], axis=1)
         place = np.zeros((len(observations), hidden))
-        return np.concatenate((place, positions, self.speeds(rest[:, :num_v])), axis=1)
+        return np.concatenate((place, positions, self.speeds(others[:, :num_v])), axis=1)
 
-    def told(self, env: Any) -> np.ndarray:
+    def determined(self, env: Any) -> np.ndarray:
         return np.arange(env.observation_space.shape[0]) < self.size(env) - self._hidden(env)
 
     def _hidden(self, env: Any) -> int:
@@ -171,7 +172,7 @@ class _DoublePendulum(_Mujoco):
         place, sines, cosines, speeds, _ = np.split(observations, [1, 3, 5, 8], axis=1)
         return np.concatenate((place, np.arctan2(sines, cosines), self.speeds(speeds)), axis=1)
 
-    def told(self, env: Any) -> np.ndarray:
+    def determined(self, env: Any) -> np.ndarray:
         return np.arange(env.observation_space.shape[0]) < 8
 
 

@@ -1,4 +1,4 @@
-"""How names of environments are written; their text alone tells it, and nothing is looked up or imported."""
+"""How names of environments are written; all follows from their text, and nothing is looked up or imported."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def simulator_and_posterior(name: str) -> tuple[str, str]:
 
 
 def module_of_env(name: str) -> str | None:
-    """The module that the name of an environment tells to import; ``None`` where it tells none.
+    """The module that the name of an environment asks to import; ``None`` if there is none.
 
     ``module:attribute`` does, and ``module:Id-v0``, of which Gymnasium imports the module.
     """

@@ -36,7 +36,7 @@ class OldGymMaker:
 class OldGymEnv(gymnasium.Env):
     """``reset() -> obs`` and ``step(action) -> (obs, reward, done, info)`` behind Gymnasium's API.
 
-    ``done`` counts as terminated, unless ``info["TimeLimit.truncated"]`` says otherwise. Such environments often draw
+    ``done`` counts as terminated, unless ``info["TimeLimit.truncated"]`` is set. Such environments often draw
     from the global generators, which are seeded for each episode while the environment runs, and given back after every
     call; ``env.seed`` is called as well, if there is such a method.
 
@@ -44,7 +44,7 @@ class OldGymEnv(gymnasium.Env):
         env: The environment; with ``sample_tasks``, ``set_task`` and ``get_task`` if it has tasks.
 
     Raises:
-        TypeError: It does not tell its spaces.
+        TypeError: It does not declare its spaces.
     """
 
     def __init__(self, env: Any) -> None:
@@ -93,7 +93,7 @@ class OldGymEnv(gymnasium.Env):
         return self._method("get_task")()
 
     def render(self) -> Any:
-        """What the environment draws."""
+        """The picture that the environment draws."""
         return self._method("render")()
 
     def close(self) -> None:
@@ -102,10 +102,10 @@ class OldGymEnv(gymnasium.Env):
             self._old.close()
 
     def _method(self, name: str) -> Any:
-        found = getattr(self._old, name, None)
-        if not callable(found):
+        method = getattr(self._old, name, None)
+        if not callable(method):
             raise TypeError(f"env must have {name}(), which {self.name} lacks")
-        return found
+        return method
 
     def _observation(self, observation: Any) -> np.ndarray:
         return np.array(observation, dtype=self.observation_space.dtype)

@@ -26,7 +26,7 @@ Wide = tuple[np.ndarray, np.ndarray]
 
 
 def pcg64_uniforms(seeds: np.ndarray, count: int) -> np.ndarray:
-    """What ``Generator(PCG64(seed)).random(count)`` returns for each seed.
+    """The result of ``Generator(PCG64(seed)).random(count)`` for each seed.
 
     Args:
         seeds: Integers of at most 32 bits, ``(N,)``.
@@ -56,7 +56,7 @@ def pcg64_uniforms(seeds: np.ndarray, count: int) -> np.ndarray:
 
 
 def _constants(first: int, factor: int) -> Iterator[tuple[np.uint32, np.uint32]]:
-    """What each hash of ``SeedSequence`` is done with: the constant before, and after, it has been multiplied."""
+    """The constants of each hash of ``SeedSequence``: before and after the multiplication."""
     while True:
         following = first * factor & _WORD
         yield np.uint32(first), np.uint32(following)

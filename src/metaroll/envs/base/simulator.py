@@ -1,4 +1,4 @@
-"""The one protocol of batched simulators: pure functions of rows, each with constants of its own.
+"""The one protocol of batched simulators: pure functions of rows, each with its own constants.
 
 States and constants are *rows*: arrays whose first axis is the row ``(N, ...)``, or tuples and dicts of such arrays; a
 plain number in them holds for all rows. A *column* is one number of every row, ``(N,)``, in contiguous memory.
@@ -40,7 +40,7 @@ Columns = tuple[Any, ...]
 
 
 class NextState(NamedTuple):
-    """What a step of N rows leads to.
+    """The result of a step of N rows.
 
     Attributes:
         state: Rows.
@@ -63,11 +63,11 @@ class Simulator(ABC):
     ``SimulatorSlots`` makes ``Slots`` of it, ``BatchedEnv`` a single environment: the batch of width one.
 
     Attributes:
-        name: What messages and rollouts call it.
+        name: Its name in messages and rollouts.
         env_spec: Spaces, labels and horizon.
         num_uniforms: Random numbers that a first state takes.
         noise_dim: Random numbers that a step takes.
-        time_limit: Steps after which an episode is truncated, whatever else happens (Gymnasium's ``TimeLimit``).
+        time_limit: Steps after which an episode is truncated in any case (Gymnasium's ``TimeLimit``).
         is_physics: Steps cost so much that rows which do not run are left out, and rows that have ended are never
             stepped.
         seeds_as_gymnasium: First states are drawn from the generator that Gymnasium's ``reset(seed=)`` makes; else they
@@ -90,7 +90,7 @@ class Simulator(ABC):
     # -- tasks and constants ------------------------------------------------------------------------------------------
 
     def accepts_update(self, update: EnvUpdate | None) -> bool:
-        """Whether ``update`` is one that rows can be told; by default only none at all."""
+        """Whether rows can apply ``update``; by default only none at all."""
         return update is None or isinstance(update, TaskNote)
 
     def accepts_plans(self, plans: Sequence[RolloutPlan]) -> bool:
@@ -134,7 +134,7 @@ class Simulator(ABC):
         """Where episodes start.
 
         Args:
-            uniforms: ``num_uniforms`` columns of random numbers, uniform on [0, 1) unless ``draw_rows`` says otherwise.
+            uniforms: ``num_uniforms`` columns of random numbers, uniform on [0, 1) unless ``draw_rows`` changes that.
             constants: Of these rows.
             xp: Array namespace.
         """
@@ -148,7 +148,7 @@ class Simulator(ABC):
         return pcg64_uniforms(seeds, self.num_uniforms)
 
     def check_init_state(self, init_state: Any) -> np.ndarray:
-        """A first state that somebody wishes, ``(D,)``, in memory of its own.
+        """A requested first state, ``(D,)``, in its own memory.
 
         Raises:
             ShapeError: It has another shape.
@@ -170,23 +170,23 @@ class Simulator(ABC):
         """These rows of a state are never used again; what they hold outside of arrays may be used for others."""
 
     def whole_state(self, state: Rows) -> dict[str, np.ndarray]:
-        """All it takes to go on with these rows, name -> ``(N, ...)``; by default the arrays of ``state``."""
-        found: dict[str, np.ndarray] = {}
-        map_rows(lambda array: found.setdefault(str(len(found)), array), state)
-        return found
+        """All it takes to continue with these rows, name -> ``(N, ...)``; by default the arrays of ``state``."""
+        arrays: dict[str, np.ndarray] = {}
+        map_rows(lambda array: arrays.setdefault(str(len(arrays)), array), state)
+        return arrays
 
     def with_whole_state(self, state: Rows, whole: Mapping[str, np.ndarray]) -> Rows:
-        """``state``, of rows that have just begun under the same tasks, where ``whole_state`` was told."""
+        """``state``, of rows that have just begun under the same tasks, where ``whole_state`` was taken."""
         numbers = itertools.count()
         return map_rows(lambda array: np.array(whole[str(next(numbers))], dtype=array.dtype), state)
 
     def state_rows(self, state: Rows, xp: Any) -> Any:
-        """What the system calls its state, ``(N, S)``, in fresh memory; ``None`` where that is not known."""
+        """The state of the system, ``(N, S)``, in fresh memory; ``None`` where that is not known."""
         return None
 
     @abstractmethod
     def observe(self, state: Rows, constants: Rows, xp: Any) -> Any:
-        """What is seen, ``(N, ...)``, in fresh memory."""
+        """Observations ``(N, ...)``, in fresh memory."""
 
     # -- steps --------------------------------------------------------------------------------------------------------
 
@@ -212,7 +212,7 @@ class TaskSimulator(Simulator):
         task: The task of plans that set none.
 
     Attributes:
-        state_dim: Length S of a first state that somebody wishes.
+        state_dim: Length S of a requested first state.
     """
 
     state_dim: int = 0
@@ -224,7 +224,7 @@ class TaskSimulator(Simulator):
 
     @abstractmethod
     def check_task(self, task: Any) -> dict[str, np.ndarray]:
-        """The arrays of ``task`` by name, in memory of their own.
+        """The arrays of ``task`` by name, in their own memory.
 
         Raises:
             ShapeError: One has another shape.
@@ -261,7 +261,7 @@ def map_rows(function: Callable[..., Any], rows: Rows, *others: Rows) -> Rows:
 
 
 def rows_at(rows: Rows, indices: Any) -> Rows:
-    """The rows at ``indices (k,)``, in memory of their own."""
+    """The rows at ``indices (k,)``, in their own memory."""
     return map_rows(lambda array: array[indices], rows)
 
 
@@ -289,7 +289,7 @@ def stacked(columns: Sequence[Any], num_rows: int, dtype: Any, xp: Any = np) -> 
 
 
 def finite_state(init_state: Any, size: int) -> np.ndarray:
-    """``init_state`` as float64 ``(size,)``, in memory of its own.
+    """``init_state`` as float64 ``(size,)``, in its own memory.
 
     Raises:
         ShapeError: It has another shape.

@@ -27,7 +27,7 @@ class SimulatorRows:
     """State, constants and ages of N rows, and the randomness of their episodes.
 
     Args:
-        simulator: What they are rows of.
+        simulator: The simulator of the rows.
         num_rows: N.
 
     Attributes:
@@ -67,7 +67,7 @@ class SimulatorRows:
 
         Args:
             rows: Which rows ``(k,)``.
-            seeds: What ``reset(seed=)`` would be given, ``(k,)``.
+            seeds: Seeds as for ``reset(seed=)``, ``(k,)``.
             tasks: Distinct checked tasks; ``None``: the simulator's own for all.
             task_of: Which of them each row gets, ``(k,)``.
             inits: First states that are wished, or ``None`` where one is drawn.
@@ -78,11 +78,11 @@ class SimulatorRows:
             constants = self.constants if everyone else rows_at(self.constants, rows)
         else:
             own = tasks is None
-            found, of = ([self._own_task], np.zeros(len(rows), dtype=np.int64)) if own else (tasks, task_of)
+            used, of = ([self._own_task], np.zeros(len(rows), dtype=np.int64)) if own else (tasks, task_of)
             with np.errstate(all="ignore"):
-                constants = rows_at(simulator.constants(found, np), of)
-            column = np.empty(len(found), dtype=object)
-            for i, task in enumerate(found):
+                constants = rows_at(simulator.constants(used, np), of)
+            column = np.empty(len(used), dtype=object)
+            for i, task in enumerate(used):
                 column[i] = task
             self.tasks[rows] = column[of]
             self.constants = constants if everyone else with_rows(self.constants, rows, constants)
@@ -108,34 +108,34 @@ class SimulatorRows:
     def step(self, actions: Any, active: np.ndarray | None = None, *, shows: bool = True) -> tuple[NextState, Any]:
         """Step all rows, or those where ``active (N,)``; the others stay, with reward 0 and no ending.
 
-        Observations are those of all rows after it, unless nobody looks at them (``shows``).
+        Observations are those of all rows after it, unless they are not needed (``shows``).
         """
         if not self._all_begun:
             self._check_begun(active)
         simulator, num_rows = self.simulator, self.num_rows
         noise = self._noise.next(self.ages, active) if simulator.noise_dim else ()
-        with np.errstate(all="ignore"):  # rows may diverge, and the loop above says so
+        with np.errstate(all="ignore"):  # rows may diverge, which the loop above reports
             if active is None:
-                found = simulator.step(self.state, actions, self.constants, noise, np)
+                result = simulator.step(self.state, actions, self.constants, noise, np)
                 self.ages += 1
             elif simulator.is_physics:
-                found = self._step_some(actions, noise, np.flatnonzero(active))
+                result = self._step_some(actions, noise, np.flatnonzero(active))
                 self.ages += active
             else:
-                found = self._masked(simulator.step(self.state, actions, self.constants, noise, np), active)
+                result = self._masked(simulator.step(self.state, actions, self.constants, noise, np), active)
                 self.ages += active
-            self.state = found.state
-            observations = simulator.observe(found.state, self.constants, np) if shows else None
-        terminated = np.zeros(num_rows, dtype=bool) if found.terminated is None else found.terminated
-        truncated = found.truncated
+            self.state = result.state
+            observations = simulator.observe(result.state, self.constants, np) if shows else None
+        terminated = np.zeros(num_rows, dtype=bool) if result.terminated is None else result.terminated
+        truncated = result.truncated
         if truncated is None and simulator.time_limit is not None:
             truncated = self.ages >= simulator.time_limit
             if active is not None:
                 truncated &= active
         elif truncated is None:
             truncated = np.zeros(num_rows, dtype=bool)
-        rewards = found.rewards if found.rewards.dtype == np.float64 else found.rewards.astype(np.float64)
-        return NextState(found.state, rewards, terminated, truncated, found.infos), observations
+        rewards = result.rewards if result.rewards.dtype == np.float64 else result.rewards.astype(np.float64)
+        return NextState(result.state, rewards, terminated, truncated, result.infos), observations
 
     def observe(self, rows: np.ndarray | None = None) -> Any:
         """Present observations of all rows, or of ``rows (k,)``."""
@@ -146,24 +146,24 @@ class SimulatorRows:
             return self.simulator.observe(state, constants, np)
 
     def resume(self, before: SimulatorRows, state: Rows) -> None:
-        """Go on from ``state`` in the episodes of ``before``, which has as many rows."""
+        """Continue from ``state`` in the episodes of ``before``, which has as many rows."""
         self.state, self.ages, self._noise = state, before.ages, before._noise
         self._waiting, self._all_begun = before._waiting, before._all_begun
 
     def running_state(self, rows: np.ndarray) -> dict[str, np.ndarray]:
-        """All it takes to go on with ``rows (k,)``, name -> ``(k, ...)``."""
+        """All it takes to continue with ``rows (k,)``, name -> ``(k, ...)``."""
         own = {"age": self.ages[rows], "noise_key": self._noise.keys[rows]}
         return {**self.simulator.whole_state(rows_at(self.state, rows)), **own}
 
     def take_up(self, rows: np.ndarray, state: Mapping[str, np.ndarray]) -> None:
-        """Go on in ``rows (k,)``, which have just begun, from what ``running_state`` returned."""
+        """Continue in ``rows (k,)``, which have just begun, from what ``running_state`` returned."""
         whole = {name: values for name, values in state.items() if name not in ("age", "noise_key")}
         self.state = with_rows(self.state, rows, self.simulator.with_whole_state(rows_at(self.state, rows), whole))
         self._noise.begin(rows, state["noise_key"])
         self.ages[rows] = state["age"]
 
     def keep(self, rows: np.ndarray) -> None:
-        """Go on with ``rows (k,)`` only."""
+        """Continue with ``rows (k,)`` only."""
         if self.state is not None:
             if self.simulator.is_physics:
                 gone = np.setdiff1d(np.flatnonzero(~self._waiting), rows)
@@ -222,7 +222,7 @@ class SimulatorRows:
         simulator, some = self.simulator, tuple(column[rows] for column in noise)
         part = (rows_at(self.state, rows), actions[rows], rows_at(self.constants, rows), some)
         try:
-            found = simulator.step(*part, np)
+            result = simulator.step(*part, np)
         except SlotError as error:
             error.slot = None if error.slot is None else int(rows[error.slot])
             raise
@@ -233,23 +233,23 @@ class SimulatorRows:
             return array
 
         return NextState(
-            with_rows(self.state, rows, found.state),
-            spread(found.rewards),
-            None if found.terminated is None else spread(found.terminated),
-            None if found.truncated is None else spread(found.truncated),
-            {name: spread(values) for name, values in found.infos.items()},
+            with_rows(self.state, rows, result.state),
+            spread(result.rewards),
+            None if result.terminated is None else spread(result.terminated),
+            None if result.truncated is None else spread(result.truncated),
+            {name: spread(values) for name, values in result.infos.items()},
         )
 
-    def _masked(self, found: NextState, active: np.ndarray) -> NextState:
+    def _masked(self, result: NextState, active: np.ndarray) -> NextState:
         def stay(new: Any, old: Any) -> Any:
             return np.where(active.reshape(-1, *(1,) * (new.ndim - 1)), new, old)
 
         return NextState(
-            map_rows(stay, found.state, self.state),
-            np.where(active, found.rewards, 0.0),
-            None if found.terminated is None else found.terminated & active,
-            None if found.truncated is None else found.truncated & active,
-            {name: stay(values, np.zeros_like(values)) for name, values in found.infos.items()},
+            map_rows(stay, result.state, self.state),
+            np.where(active, result.rewards, 0.0),
+            None if result.terminated is None else result.terminated & active,
+            None if result.truncated is None else result.truncated & active,
+            {name: stay(values, np.zeros_like(values)) for name, values in result.infos.items()},
         )
 
 
@@ -262,7 +262,7 @@ class _Noise:
         self._block = np.empty((_BLOCK, dim, num_rows if dim else 0))
         self._used = np.full(num_rows, _BLOCK)
         self._common: int | None = _BLOCK
-        """How many steps of the block all rows have used; ``None`` where they differ, as ``_used`` says."""
+        """How many steps of the block all rows have used; ``None`` where they differ, as in ``_used``."""
 
     def begin(self, rows: np.ndarray, keys: np.ndarray) -> None:
         self.keys[rows] = keys
@@ -287,9 +287,9 @@ class _Noise:
             due = self._used == _BLOCK if active is None else (self._used == _BLOCK) & active
             if due.any():
                 self._fill(np.flatnonzero(due), ages)
-            found = self._block[np.minimum(self._used, _BLOCK - 1), :, np.arange(len(self._used))]
+            drawn = self._block[np.minimum(self._used, _BLOCK - 1), :, np.arange(len(self._used))]
             self._used += 1 if active is None else active
-            return tuple(np.ascontiguousarray(found.T))
+            return tuple(np.ascontiguousarray(drawn.T))
         if self._common == _BLOCK:
             self._fill(np.arange(len(self._used)), ages)
             self._common = 0
@@ -314,7 +314,7 @@ class SimulatorSlots(Slots):
 
     Args:
         num_slots: How many.
-        simulator: What is simulated.
+        simulator: The simulator.
     """
 
     def __init__(self, num_slots: int, simulator: Simulator) -> None:
@@ -363,12 +363,12 @@ class SimulatorSlots(Slots):
         active = np.asarray(active, dtype=bool)
         some = None if np.count_nonzero(active) == len(active) else active  # a third of the time of all()
         shows = self.shows or not self.info.steps_past_end
-        found, observations = self.rows.step(self._checked_actions(actions, some), some, shows=shows)
+        result, observations = self.rows.step(self._checked_actions(actions, some), some, shows=shows)
         states = self.states() if self.record_states else None
-        return SlotStep(observations, found.rewards, found.terminated, found.truncated, found.infos, states)
+        return SlotStep(observations, result.rewards, result.terminated, result.truncated, result.infos, states)
 
     def keep(self, slots: np.ndarray) -> None:
-        """Go on with these slots only (``(k,)``, increasing)."""
+        """Continue with these slots only (``(k,)``, increasing)."""
         self.rows.keep(np.asarray(slots, dtype=np.int64))
         self.num_slots = self.rows.num_rows
 
@@ -377,7 +377,7 @@ class SimulatorSlots(Slots):
         return self.rows.running_state(np.asarray(slots, dtype=np.int64))
 
     def resume(self, slots: np.ndarray, state: Mapping[str, np.ndarray]) -> None:
-        """Go on from ``running_state``."""
+        """Continue from ``running_state``."""
         self.rows.take_up(np.asarray(slots, dtype=np.int64), state)
 
     def states(self) -> np.ndarray | None:
@@ -432,17 +432,17 @@ class SimulatorSlots(Slots):
         return [checked[id(init)] for init in inits]
 
     def _checked_actions(self, actions: Any, active: np.ndarray | None) -> Any:
-        space, given = self.env_spec.action_space, np.asarray(actions)
+        space, array = self.env_spec.action_space, np.asarray(actions)
         expected = (self.num_slots, *self._action_shape)
-        if given.shape != expected:
-            raise ShapeError(f"actions must have shape {expected}, got {given.shape}")
+        if array.shape != expected:
+            raise ShapeError(f"actions must have shape {expected}, got {array.shape}")
         if isinstance(space, Discrete):
-            return check_choices(space, given, active)
-        return to_box_type(space, given) if self._widens_actions and given.dtype == np.float32 else given
+            return check_choices(space, array, active)
+        return to_box_type(space, array) if self._widens_actions and array.dtype == np.float32 else array
 
 
 def check_choices(space: Discrete, choices: np.ndarray, active: np.ndarray | None = None) -> np.ndarray:
-    """Choices ``(N,)`` as int64; those of rows that are not active are 0, whatever they are.
+    """Choices ``(N,)`` as int64; those of rows that are not active become 0.
 
     Raises:
         SlotError: One is no index of ``space``.

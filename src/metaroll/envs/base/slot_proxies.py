@@ -35,7 +35,7 @@ class SlotsProxy(Slots, ABC):
     def attach(
         self, *, beat: Callable[[str], None] | None = None, record_states: bool = False, shows: bool = True
     ) -> None:
-        self._slots.attach(beat=beat, record_states=record_states)  # whoever stands between may look
+        self._slots.attach(beat=beat, record_states=record_states)  # a proxy may read observations
 
     def reset(self, slots: Sequence[int], plans: Sequence[RolloutPlan]) -> Any:
         return self._slots.reset(slots, plans)

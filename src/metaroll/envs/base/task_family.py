@@ -52,7 +52,7 @@ class TaskFamily:
     ``from_params``, ``from_env`` and ``from_constructors`` make one of an environment of yours.
 
     Attributes:
-        name: What the command line calls it.
+        name: Its name at the command line.
         env_constructor: Makes the environment, without a task.
         num_train_tasks: Default number of training tasks.
         num_test_tasks: Default number of held-out tasks.
@@ -60,19 +60,19 @@ class TaskFamily:
         description: One line.
         source: Sampler of all tasks, or a function that makes it when it is first needed; ``None``: the environment has
             ``sample_tasks`` and ``set_task``.
-        test_share: Share of all tasks that is held out. Then a hash of its values says on which side a task is, once
-            and for all. ``None`` splits as publications do: the first and the last tasks of one list.
+        test_share: Share of all tasks that is held out. Then a hash of its values decides on which side a task is,
+            for good. ``None`` splits as publications do: the first and the last tasks of one list.
         same_tasks: Held-out tasks are the training tasks, as published where there are so few (only with
             ``test_share=None``).
-        test_tasks: Which tasks of a list are held out, instead of what the hash says.
-        lists: ``seed -> (training tasks, held-out tasks)`` of a benchmark that says itself what is held out (only with
+        test_tasks: Which tasks of a list are held out, instead of those of the hash.
+        lists: ``seed -> (training tasks, held-out tasks)`` of a benchmark that defines what is held out (only with
             ``test_share=None``); ``split`` takes from the start of both.
-        all_tasks: Whether the held-out tasks are all there are, and no sample of many: then what is said of them is
-            said of these tasks alone, and chance is that of repetitions.
+        all_tasks: Whether the held-out tasks are all there are, and no sample of many: then results
+            hold for these tasks alone, and chance is that of repetitions.
         observed_reward: Name of the info that an agent sees as reward while it adapts; ``None`` means the reward
             itself, by which policies are trained.
         scored_reward: Name of the info whose sum is the return of an evaluation; ``None`` means the reward itself.
-        drawn_as: What tasks are drawn from, beside the seed; ``None``: the name. For names that hold a path, which can
+        drawn_as: Source of the tasks, beside the seed; ``None``: the name. For names that hold a path, which can
             be written in many ways.
     """
 
@@ -115,7 +115,7 @@ class TaskFamily:
             make_env: Class or function that makes the environment, or an id.
             params: ``{"mass": (0.5, 2.0), "length": NormalDomainParam("length", 1.0, 0.1)}`` (a pair means uniform), a
                 list of distributions, or a ``DomainRandomizer``.
-            name: What logs call it; its tasks are drawn from the seed and this name.
+            name: Its name in logs; its tasks are drawn from the seed and this name.
             num_train_tasks: Default number of training tasks.
             num_test_tasks: Default number of held-out tasks.
             horizon: Steps of an episode; ``None`` means the environment's time limit.
@@ -165,13 +165,13 @@ class TaskFamily:
                 function ``(num, generator) -> tasks``. ``None`` asks the environment's ``sample_tasks(num)``.
             option: Option of ``reset`` that holds the task. ``None`` means ``set_task`` where the environment has that,
                 else the option ``"task"``.
-            name: What logs call it; its tasks are drawn from the seed and this name.
+            name: Its name in logs; its tasks are drawn from the seed and this name.
             num_train_tasks: Default number of training tasks; ``None`` means 80, or all that a list has for training.
             num_test_tasks: The same of held-out tasks; ``None`` means 20, or all.
             horizon: Steps of an episode; ``None`` means the environment's time limit.
             test_share: Share of all tasks that is held out. In a list, one task is on either side at least: that whose
                 hash is nearest to the border.
-            test_tasks: Which tasks of a list are held out, instead of what the hash says; ``[]`` means none.
+            test_tasks: Which tasks of a list are held out, instead of those of the hash; ``[]`` means none.
             description: One line.
         """
         maker = _maker(make_env)
@@ -179,19 +179,19 @@ class TaskFamily:
         try:
             if tasks is None and layer_with(env, "sample_tasks") is None:
                 raise TypeError(
-                    f"{_name_of(maker)} has no sample_tasks(num_tasks): add it, or say what its tasks are with "
+                    f"{_name_of(maker)} has no sample_tasks(num_tasks): add it, or give its tasks with "
                     "TaskFamily.from_env(make_env, tasks=...); tasks that are constants of the environment: "
                     "TaskFamily.from_params(make_env, {'mass': (0.5, 2.0)})"
                 )
-            told_by_reset = option is not None or layer_with(env, "set_task") is None
+            set_by_reset = option is not None or layer_with(env, "set_task") is None
             limit = EnvSpec.from_env(env).max_episode_length
             source = _sampler(maker, tasks)
-            if not told_by_reset:
+            if not set_by_reset:
                 _try_task(maker, env, source, tasks)
         finally:
             close_env(env)
         name = _name_of(maker) if name is None else name
-        if told_by_reset:
+        if set_by_reset:
             maker = ResetTaskMaker(maker, "task" if option is None else option)
             source = _sampler(maker, tasks)
         share = check_test_share(test_share)
@@ -217,13 +217,13 @@ class TaskFamily:
         Args:
             constructors: Classes or functions that make the environments, or a dict that gives them names. The name is
                 the task, and decides on which side of the split it is.
-            name: What logs call the family.
+            name: Name of the family in logs.
             num_train_tasks: Default number of training tasks; ``None`` means all that are not held out.
             num_test_tasks: Default number of held-out tasks; ``None`` means all of them.
             horizon: Steps of an episode; ``None`` means the time limit of the first environment.
             test_share: Share of all tasks that is held out; one is on either side at least: that whose hash is nearest
                 to the border.
-            test_tasks: Names of those that are held out, instead of what the hash says; ``[]`` means none.
+            test_tasks: Names of those that are held out, instead of those of the hash; ``[]`` means none.
             description: One line.
         """
         named, share = named_constructors(constructors), check_test_share(test_share)
@@ -258,7 +258,7 @@ class TaskFamily:
     ) -> tuple[list[EnvUpdate], list[EnvUpdate]]:
         """Training and held-out tasks, all different from one another (but see ``same_tasks``).
 
-        Where a hash says what is held out, other numbers leave the tasks that were there before as they were, and no
+        Where a hash decides what is held out, other numbers leave the tasks that were there before as they were, and no
         seed makes a training task a held-out one. Elsewhere more tasks are drawn after those that were there, too, and
         held-out tasks are the same for all numbers of training tasks (with as many held-out ones).
 
@@ -266,9 +266,9 @@ class TaskFamily:
             num_train: Number of training tasks; ``None`` means the family's own.
             num_test: Number of held-out tasks; ``None`` means the family's own.
             seed: The same seed and numbers give the same tasks, everywhere.
-            test_after_train: Where no hash says what is held out, draw that after as many training tasks as there are,
-                and draw tasks from the family's name even where there is ``drawn_as``: as runs of before 2026-11-28
-                have it.
+            test_after_train: Where no hash decides what is held out, draw that after as many training tasks as there
+                are, and draw tasks from the family's name even where there is ``drawn_as``: as runs of before
+                2026-11-28 have it.
         """
         num_train = check_whole("num_train", self.num_train_tasks if num_train is None else num_train, 0)
         num_test = check_whole("num_test", self.num_test_tasks if num_test is None else num_test, 0)
@@ -290,7 +290,7 @@ class TaskFamily:
             updates = draw_distinct(self.tasks, most, generator, self.name)
             # Where fewer are trained in than there are, the others come first in the test.
             return updates[:num_train], [*updates[num_train:], *updates[:num_train]][:num_test]
-        # The usual numbers first, whatever is asked for: held-out tasks are the same for all numbers of training tasks.
+        # The usual numbers first, for any request: held-out tasks are the same for all numbers of training tasks.
         usual = self.num_train_tasks, self.num_test_tasks
         if test_after_train:
             usual = num_train, self.num_test_tasks if num_test else 0
@@ -301,7 +301,7 @@ class TaskFamily:
                 generator = np.random.default_rng(derive_seed(f"more {more} tasks", stream, int(seed)))
                 try:
                     side += draw_more(self.tasks, count - len(side), [*train, *test], generator, self.name)
-                except ValueError:  # there are few: training tasks that nobody asks for are held out, too
+                except ValueError:  # there are few: training tasks that are not requested are held out, too
                     if side is train or num_train >= len(train):
                         raise
                     known = [*train[:num_train], *test]
@@ -342,7 +342,7 @@ _FAMILIES: dict[str, TaskFamily] = {}
 
 
 def register_family(family: TaskFamily) -> None:
-    """From now on ``family.name`` stands for the family, and for its environment."""
+    """Register the family, and its environment, under ``family.name``."""
     _FAMILIES[family.name] = family
     register_env(family.name, family.env_constructor)
 
@@ -373,12 +373,12 @@ def _check_params(maker: Any, env: Any, names: Sequence[str]) -> None:
     except DataError as error:
         teller = layer_with(env, "get_task")
         task = {} if teller is None else teller.get_task()
-        told = [name for name in names if isinstance(task, Mapping) and name in task]
-        if not told:
+        in_task = [name for name in names if isinstance(task, Mapping) and name in task]
+        if not in_task:
             raise
         raise DataError(
-            f"{told[0]!r} is no constant of {_name_of(maker)}, but an entry of its task: TaskFamily.from_env(make_env, "
-            f"{{{told[0]!r}: ...}})"
+            f"{in_task[0]!r} is no constant of {_name_of(maker)}, but an entry of its task: "
+            f"TaskFamily.from_env(make_env, {{{in_task[0]!r}: ...}})"
         ) from error
 
 
@@ -433,7 +433,7 @@ def _name_of(maker: Any) -> str:
 def _sides(
     source: TaskSampler, share: float, test_tasks: Sequence[Any] | None, num_train: int | None, num_test: int | None
 ) -> tuple[tuple[Any, ...] | None, int, int]:
-    """What is held out as said (``None``: what the hash says), and how many tasks are on each side.
+    """The held-out tasks as given (``None``: by the hash), and the number of tasks on each side.
 
     Numbers are as given, else all that a list has on that side, else the usual ones. Where no held-out task is wanted,
     none is made one that the hash does not hold out.
@@ -448,7 +448,7 @@ def _sides(
         if held_out is None and len(listed) == 1 and (num_train is None or num_test is None):
             raise ValueError(
                 f"there must be at least two tasks, one to train in and one to hold out, got {listed[0]!r} alone; list "
-                "more tasks, or say that none is held out: test_tasks=[]"
+                "more tasks, or hold none out: test_tasks=[]"
             )
         sides = split_list(source.updates, share, held_out)
         usual = len(sides["train"]), len(sides["test"])

@@ -63,7 +63,7 @@ register(
 def stepped_cart_pole(
     state: Columns, fallen: np.ndarray, actions: np.ndarray, constants: Columns
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-    """What ``_cart_pole`` fills; ``None`` where NumPy is to do it."""
+    """The arrays that ``_cart_pole`` fills; ``None`` where NumPy is to do it."""
     count = len(fallen)
     loop = compiled("cart_pole", 40 * count)
     if loop is None or not numpy_has_functions_of_c():

@@ -46,7 +46,7 @@ class ClassicSimulator(Simulator):
         params: Attributes that may have any value, and differ between rows.
         fixed: Attributes that must have this value, or the formulas do not speak for the environment.
         class_name: Of the environment.
-        seconds: The attribute that says how long a step takes, if the environment has it.
+        seconds: The attribute that holds the seconds of a step, if the environment has it.
         state_dim: Numbers in the environment's ``state``; flags may follow them, false where an episode starts.
     """
 
@@ -84,7 +84,7 @@ class ClassicSimulator(Simulator):
         return values
 
     def constants(self, tasks: Sequence[Mapping[str, Any]], xp: Any) -> dict[str, Any]:
-        """What steps need, by position, and the time step (NaN where the environment does not tell)."""
+        """The inputs of steps, by position, and the time step (NaN where the environment does not report it)."""
         table = np.array([(*self.derive(task), task.get(self.seconds, np.nan)) for task in tasks], dtype=np.float64)
         return {"own": tuple(np.ascontiguousarray(column) for column in table.T[:-1]), "dt": table[:, -1].copy()}
 
@@ -111,12 +111,12 @@ class ClassicSimulator(Simulator):
         return stacked(state[: self.state_dim], len(state[0]), np.float32, xp)
 
     def step(self, state: Columns, actions: Any, constants: Any, noise: Columns, xp: Any) -> NextState:
-        given = xp.asarray(actions[:, 0], dtype=xp.float32) if actions.ndim == 2 else actions
-        return self.follow(state, given, constants["own"], xp)
+        commands = xp.asarray(actions[:, 0], dtype=xp.float32) if actions.ndim == 2 else actions
+        return self.follow(state, commands, constants["own"], xp)
 
     @abstractmethod
     def derive(self, values: Mapping[str, Any]) -> tuple[float, ...]:
-        """What a step needs of ``params``, computed as Gymnasium does."""
+        """The quantities that a step needs, computed from ``params`` as Gymnasium does."""
 
     @abstractmethod
     def start(self, uniforms: Columns, count: int) -> Columns:
@@ -129,7 +129,7 @@ class ClassicSimulator(Simulator):
         Args:
             state: Columns.
             actions: Shape ``(N,)``: the one number of each action (float32), or choices.
-            constants: What ``derive`` told, columns.
+            constants: Columns that ``derive`` returned.
             xp: Array namespace: NumPy, unless ``runs_on_torch``.
         """
 
@@ -247,7 +247,7 @@ class _MountainCar(ClassicSimulator):
 
 
 class _MountainCarContinuous(ClassicSimulator):
-    """An episode starts in double precision and goes on in single precision; the flag is true from then on."""
+    """An episode starts in double precision and continues in single precision; the flag is true from then on."""
 
     class_name = "Continuous_MountainCarEnv"
     num_uniforms = 1
@@ -341,13 +341,13 @@ class _Acrobot(ClassicSimulator):
         return stacked(parts, len(one), np.float32)
 
     def follow(self, state: Columns, actions: Any, constants: Columns, xp: Any) -> NextState:
-        (dt, half, sixth, fastest_1, fastest_2), rest = constants[:5], constants[5:]
+        (dt, half, sixth, fastest_1, fastest_2), others = constants[:5], constants[5:]
         torque = actions - 1.0
         here = np.stack(state)
-        k1 = _acrobot_slopes(here, torque, rest)
-        k2 = _acrobot_slopes(here + half * k1, torque, rest)
-        k3 = _acrobot_slopes(here + half * k2, torque, rest)
-        k4 = _acrobot_slopes(here + dt * k3, torque, rest)
+        k1 = _acrobot_slopes(here, torque, others)
+        k2 = _acrobot_slopes(here + half * k1, torque, others)
+        k3 = _acrobot_slopes(here + half * k2, torque, others)
+        k4 = _acrobot_slopes(here + dt * k3, torque, others)
         following = here + sixth * (k1 + 2 * k2 + 2 * k3 + k4)
         one, two = _wrapped(following[:2])
         speeds = (
@@ -415,7 +415,7 @@ _SIMULATORS: dict[str, type[ClassicSimulator]] = {
 
 
 def is_classic(source: str | type) -> bool:
-    """Whether an id or class makes, as far as it tells, an environment that ``classic_simulator`` knows."""
+    """Whether an id or class makes, judged by its name, an environment that ``classic_simulator`` knows."""
     if isinstance(source, type):
         return _kind_of(source) is not None
     registered: Registration | None = gymnasium.registry.get(source)

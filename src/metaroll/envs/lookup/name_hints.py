@@ -1,4 +1,4 @@
-"""What users may mean by a name that stands for no environment: a file of theirs, or a package that is not there."""
+"""Hints for a name of no environment: a file of theirs, or a package that is not installed."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _PACKAGES = {"ALE": ("ale-py", "ale_py")}
 
 
 def refuse_misread(name: str) -> None:
-    """Error for an unknown ``name`` of a form that says what is meant, for which the nearest names are of no use.
+    """Error for an unknown ``name`` of a form that shows what is meant, for which the nearest names are of no use.
 
     Raises:
-        UnknownNameError: It is a file of Python, a dotted name in a module, or an id in a namespace that nobody has
+        UnknownNameError: It is a file of Python, a dotted name in a module, or an id in a namespace that was not
             registered.
     """
     if name in gymnasium.registry:
@@ -35,17 +35,17 @@ def refuse_misread(name: str) -> None:
     module = _module_of(name)
     if module is not None:
         raise UnknownNameError(_file_text(name, module))
-    found = re.fullmatch(r"(\w+)/(\S+)", name)
-    if found is None or any(spec.namespace == found[1] for spec in gymnasium.registry.values()):
+    match = re.fullmatch(r"(\w+)/(\S+)", name)
+    if match is None or any(spec.namespace == match[1] for spec in gymnasium.registry.values()):
         return
-    if found[1] in _PACKAGES:
-        package, module = _PACKAGES[found[1]]
+    if match[1] in _PACKAGES:
+        package, module = _PACKAGES[match[1]]
         raise UnknownNameError(
             f"unknown environment {name!r}: the package {package} registers it: pip install {package}, and name it "
             f"with the module that is to be imported first, {module}:{name}"
         )
     raise UnknownNameError(
-        f"unknown environment {name!r}: no package that is imported registers environments as {found[1]}/...; name it "
+        f"unknown environment {name!r}: no package that is imported registers environments as {match[1]}/...; name it "
         f"with the module that does, module:{name}"
     )
 
@@ -69,12 +69,12 @@ def _is_module(name: str) -> bool:
     """Whether there is a module of that name, which is not imported for that."""
     try:
         return importlib.util.find_spec(name) is not None
-    except (ImportError, ValueError):  # one that was made by hand does not tell
+    except (ImportError, ValueError):  # one that was made by hand has no spec
         return False
 
 
 def _module_of(name: str) -> str | None:
-    """The module of a file that ``name`` stands for: ``my_env``, ``my_env.py`` or ``./my_env.py``."""
+    """The module of a file that ``name`` means: ``my_env``, ``my_env.py`` or ``./my_env.py``."""
     path = Path(name)
     if path.suffix == ".py":
         return path.stem
@@ -84,25 +84,27 @@ def _module_of(name: str) -> str | None:
 def _file_text(name: str, module: str) -> str:
     path = Path(name if name.endswith(".py") else f"{name}.py")
     if not path.is_file():
-        return f"unknown environment {name!r}: there is no file {path}; name one as module:attribute, my_env:family say"
+        return (
+            f"unknown environment {name!r}: there is no file {path}; name one as module:attribute, e.g. my_env:family"
+        )
     start = f"unknown environment {name!r}: it is a file, of which one name is meant"
     if path.absolute().parent != Path.cwd():
         return f"{start}: run in its folder ({path.parent}), with {module}:NAME"
     try:
-        found = _environments_in(module)
-    except Exception as error:  # whatever the file of the user does
+        environments = _environments_in(module)
+    except Exception as error:  # the user's file may raise anything
         return f"{start}, {module}:NAME; and it cannot be imported ({type(error).__name__}: {error})"
-    if not found:
+    if not environments:
         return f"{start}, {module}:NAME; there is no TaskFamily and no environment in it (docs/own_environment.md)"
-    return f"{start}: {', '.join(f'{module}:{attribute} ({kind})' for attribute, kind in found.items())}"
+    return f"{start}: {', '.join(f'{module}:{attribute} ({kind})' for attribute, kind in environments.items())}"
 
 
 def _environments_in(module: str) -> dict[str, str]:
     """Names in a module -> what they are; families first."""
     members = {name: value for name, value in vars(importlib.import_module(module)).items() if name[:1] != "_"}
-    found = {name: "a family of tasks" for name, value in members.items() if isinstance(value, TaskFamily)}
-    found |= {name: "an environment" for name, value in members.items() if _makes_env(value, module)}
-    return found
+    kinds = {name: "a family of tasks" for name, value in members.items() if isinstance(value, TaskFamily)}
+    kinds |= {name: "an environment" for name, value in members.items() if _makes_env(value, module)}
+    return kinds
 
 
 def _makes_env(value: Any, module: str) -> bool:

@@ -24,7 +24,7 @@ from metaroll.tasks.updates import env_layers
 __all__ = ["INFERENCE", "posterior_family", "posterior_name"]
 
 INFERENCE = "inference.json"
-"""What a run of ``metaroll infer`` has found, beside the folder of its posterior; the verdict on that, too."""
+"""The results of a run of ``metaroll infer``, beside the folder of its posterior, with the verdict."""
 
 _RECORDINGS = "recordings"
 """Entry for the simulator in the description of a posterior of ``metaroll infer``, which writes its verdict beside."""
@@ -33,7 +33,7 @@ _families: dict[str, tuple[tuple[int, int], TaskFamily]] = {}
 
 
 def posterior_name(env: str, folder: str | Path) -> str:
-    """What the family of ``env`` with the posterior in ``folder`` is called."""
+    """The name of the family of ``env`` with the posterior in ``folder``."""
     if AT in env:
         raise ValueError(f"{env} has tasks already: give the simulator by itself, with the folder of a posterior")
     return f"{env}{AT}{folder}"
@@ -42,8 +42,8 @@ def posterior_name(env: str, folder: str | Path) -> str:
 def posterior_family(name: str) -> TaskFamily:
     """The family that ``posterior_name`` names; draws are split into training and held-out ones by their values.
 
-    There is a warning where the posterior is of another simulator, its checks said not to train on it, or the run that
-    made it has not finished.
+    There is a warning where the posterior is of another simulator, its checks advised against training on it, or the
+    run that made it has not finished.
 
     Raises:
         UnknownNameError: A part of the name is missing.
@@ -75,13 +75,13 @@ def posterior_family(name: str) -> TaskFamily:
 
 
 def _other_simulator(env: str, folder: str, place: Path) -> list[str]:
-    """That the posterior was inferred with another simulator than ``env``, where its folder says so."""
+    """That the posterior was inferred with another simulator than ``env``, where its folder records that."""
     inferred = _simulator_of(place).get("env")
     if inferred is None or inferred == env:
         return []
-    # The folder may be of somebody else: of what it names only an environment that is registered here is made.
+    # The folder may come from elsewhere: of what it names only an environment that is registered here is made.
     if inferred in gymnasium.registry or inferred in env_names():
-        with contextlib.suppress(Exception):  # whatever an environment that cannot be made here raises
+        with contextlib.suppress(Exception):  # an environment that cannot be made here raises anything
             if _innermost(inferred) is _innermost(env):
                 return []
     return [
@@ -91,13 +91,13 @@ def _other_simulator(env: str, folder: str, place: Path) -> list[str]:
 
 
 def _simulator_of(place: Path) -> Mapping[str, Any]:
-    """What the posterior's folder says of the simulator that it was inferred with."""
-    told = (read_description(place).get("training") or {}).get("simulator")
-    return told if isinstance(told, Mapping) else {}
+    """The simulator of the inference, as the posterior's folder records it."""
+    recorded = (read_description(place).get("training") or {}).get("simulator")
+    return recorded if isinstance(recorded, Mapping) else {}
 
 
 def _innermost(name: str) -> type:
-    """What a name makes, without wrappers."""
+    """The environment of a name, without wrappers."""
     made = NamedEnv(name)()
     try:
         return type(list(env_layers(made))[-1])
@@ -106,7 +106,7 @@ def _innermost(name: str) -> type:
 
 
 def _failed_checks(folder: str, place: Path) -> list[str]:
-    """What the run that made the posterior said of it, where that was not to train on it; that it did not finish."""
+    """The advice of the posterior's run where it was not to train on it; a text where the run did not finish."""
     if place.name != POSTERIOR:
         return []
     checks: Any = None
@@ -115,8 +115,8 @@ def _failed_checks(folder: str, place: Path) -> list[str]:
     except (OSError, DamagedFileError):
         if _RECORDINGS in _simulator_of(place):
             return [
-                f"nothing says whether to train on the posterior in {folder}: there is no {INFERENCE} beside it, so "
-                "the run that made it has not finished; run metaroll infer again, which goes on where it was"
+                f"it is unknown whether to train on the posterior in {folder}: there is no {INFERENCE} beside it, so "
+                "the run that made it has not finished; run metaroll infer again, which continues where it was"
             ]
     if not isinstance(checks, Mapping) or checks.get("passed", True) or checks.get("too_wide", False):
         return []

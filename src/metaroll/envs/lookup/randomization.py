@@ -42,12 +42,12 @@ def default_randomizer(
     """
     if isinstance(env, Mapping):
         if rules is None:
-            raise ValueError("rules must be given with nominal domain parameters: {'mass': ('normal', 0.2)}, say")
+            raise ValueError("rules must be given with nominal domain parameters, e.g. {'mass': ('normal', 0.2)}")
         return DomainRandomizer(*params_from_rules(env, rules), generator=generator)
     instance = env if is_env_instance(env) else make_env(env)
     try:
-        found = _rules_of(instance) if rules is None else rules
-        return DomainRandomizer(*params_from_rules(_nominal(instance, found), found), generator=generator)
+        used_rules = _rules_of(instance) if rules is None else rules
+        return DomainRandomizer(*params_from_rules(_nominal(instance, used_rules), used_rules), generator=generator)
     finally:
         if instance is not env:
             instance.close()
@@ -77,8 +77,8 @@ def _rules_of(env: Any) -> Rules:
     rules = {} if sim is None else sim.model.default_ranges
     if not rules:
         raise ValueError(
-            f"there are no default ranges for {type(inner_env(env)).__name__}; give "
-            "rules={'mass': ('normal', 0.2, 1e-3)}, say (kind, fraction of the nominal value, lowest value)"
+            f"there are no default ranges for {type(inner_env(env)).__name__}; give, e.g., "
+            "rules={'mass': ('normal', 0.2, 1e-3)} (kind, fraction of the nominal value, lowest value)"
         )
     for wrapper in _transforms(env):
         for name in wrapper.scales:
@@ -101,8 +101,8 @@ def _nominal(env: Any, rules: Rules) -> dict[str, float]:
     for wrapper in _transforms(env):
         nominal = wrapper.forward(nominal)
     missing = [name for name in rules if name not in nominal]
-    found = read_domain_params(env, missing)
+    present = read_domain_params(env, missing)
     for name in missing:
-        if name not in found:
+        if name not in present:
             raise DataError(f"the nominal entries of {name!r} differ; vary single ones, or all by a factor: '{name}:*'")
-    return {**nominal, **found}
+    return {**nominal, **present}

@@ -88,7 +88,7 @@ _own: dict[str, tuple[Any, TaskFamily | None]] = {}
 def is_entry_point(name: str) -> bool:
     """Whether ``name`` has the form ``module:attribute``; ids of Gymnasium such as ``module:Env-v0`` have not.
 
-    ``metaworld:`` is reserved for benchmarks. So has one that a distribution declares by a name of its own.
+    ``metaworld:`` is reserved for benchmarks. So has one that a distribution declares by its own name.
     """
     if name in installed():
         return True
@@ -101,7 +101,7 @@ def installed() -> Mapping[str, Declared]:
 
 
 def refused() -> list[tuple[str, str]]:
-    """Names of environments that are declared and cannot be used, and why, as far as their names tell."""
+    """Names of environments that are declared and cannot be used, and why, as far as their names show."""
     return _declared()[1]
 
 
@@ -119,7 +119,7 @@ def _names_of_ours() -> frozenset[str]:
 
 
 def load_entry_point(name: str) -> Any:
-    """What ``name`` stands for: a class, a function, a ``TaskFamily`` ...
+    """The object of ``name``: a class, a function, a ``TaskFamily`` ...
 
     Raises:
         UnknownNameError: There is no such module, or nothing of this name in it.
@@ -158,16 +158,16 @@ def name_given(env: Any, name: str | None = None) -> str:
     Args:
         env: A name (which is returned), a ``TaskFamily``, an environment, or a class or function that makes one. What
             its module can be asked for is called ``module:attribute``, which other processes understand, too.
-        name: What to call it, even where it has a name already: a run goes on under the name that it began with.
+        name: A name for it, even where it has one already: a run continues under the name that it began with.
 
     Raises:
         TypeError: It is none of these.
         UnknownNameError: There is no environment of that name.
     """
     if name is None:
-        found = _existing_name(env)
-        if found is not None:
-            return found
+        existing = _existing_name(env)
+        if existing is not None:
+            return existing
     elif isinstance(env, str):
         env = _named_value(env)
     plain = str(env.name if isinstance(env, TaskFamily) else getattr(env, "__name__", type(env).__name__))
@@ -196,7 +196,7 @@ def _existing_name(env: Any) -> str | None:
 
 
 def _named_value(name: str) -> Any:
-    """What makes the environments of ``name``, or their family."""
+    """The constructor of the environments of ``name``, or their family."""
     known = KnownName(name)
     if known.is_entry_point:
         return load_entry_point(name)
@@ -250,7 +250,7 @@ def family_of(value: Any, name: str | None = None) -> TaskFamily:
     Args:
         value: A ``TaskFamily``, or a function that makes one; a class or function that makes an environment with
             ``sample_tasks``; a list or dict of constructors, each of which makes the environment of one task.
-        name: What it is called, if it has no name yet.
+        name: Its name, if it has none yet.
     """
     if isinstance(value, TaskFamily):
         return value
@@ -304,7 +304,7 @@ def _has_tasks(value: Any, name: str) -> bool:
 
 @dataclass(frozen=True)
 class KnownName:
-    """What a name stands for. Each thing is looked up when it is asked for first, and never again.
+    """The meaning of a name. Each property is looked up when it is first needed, and never again.
 
     Attributes:
         name: The name; empty for an environment that has none, which is none of these things.
@@ -329,7 +329,7 @@ class KnownName:
 
     @functools.cached_property
     def has_family(self) -> bool:
-        """Whether it stands for tasks.
+        """Whether it means tasks.
 
         Raises:
             ImportError: It is a benchmark of Meta-World, which is not installed.
@@ -339,7 +339,7 @@ class KnownName:
 
     @functools.cached_property
     def is_varied(self) -> bool:
-        """Whether it stands for many tasks, in which algorithms that do not adapt learn, too.
+        """Whether it means many tasks, in which algorithms that do not adapt learn, too.
 
         A simulated system counts as one environment here, though there is a family of its variations.
         """
@@ -359,10 +359,10 @@ class KnownName:
 
     @functools.cached_property
     def constructor(self) -> Constructor | None:
-        """What makes one environment of it; ``None`` where that is left to Gymnasium.
+        """The constructor of one environment; ``None`` where that is left to Gymnasium.
 
         Raises:
-            UnknownNameError: It has a form that tells what is meant instead.
+            UnknownNameError: It has a form that shows what is meant instead.
         """
         if self._known is not None:
             return self._known.env_constructor
@@ -374,7 +374,7 @@ class KnownName:
         return value if family is None else family.env_constructor
 
     def refuse_alike(self) -> None:
-        """Error that says how a benchmark of Meta-World is written, if it seems to mean one and is nothing else."""
+        """Raise an error with the right spelling if the name seems to mean a benchmark of Meta-World."""
         if self._meant is not None:
             raise UnknownNameError(
                 f"unknown environment {self.name!r}; did you mean {self._meant!r}? (docs/metaworld.md)"
@@ -395,9 +395,9 @@ class KnownName:
         entry = None if made is None else gymnasium.registry.get(made.id)
         if made is None or entry is None or inner is not value.env.unwrapped or limit != entry.max_episode_steps:
             return None
-        given = {key: argument for key, argument in made.kwargs.items() if key != "render_mode"}
+        arguments = {key: argument for key, argument in made.kwargs.items() if key != "render_mode"}
         usual = {key: argument for key, argument in entry.kwargs.items() if key != "render_mode"}
-        return made.id if given == usual else None
+        return made.id if arguments == usual else None
 
     @property
     def newest_version(self) -> str | None:

@@ -1,4 +1,4 @@
-"""Where environments come from: whatever names one, as one object that makes them, one by one or as slots."""
+"""Where environments come from: every way to name one, as one object that makes them, one by one or as slots."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class EnvSource:
     """Makes environments, always alike; frozen, and picklable if its constructor is.
 
     A name, a class, an instance or a family becomes one where it comes in, and is handed on as that: its name is looked
-    up once, however many ask what it stands for. A constructor is called for every environment, and what it makes is
+    up once, however often it is needed. A constructor is called for every environment, and what it makes is
     never copied. A given environment is copied (see ``copy_env``). A given vector environment is used itself.
 
     Attributes:
@@ -52,7 +52,7 @@ class EnvSource:
 
     @classmethod
     def of(cls, env: Any) -> EnvSource:
-        """The source that ``env`` stands for.
+        """The source for ``env``.
 
         Args:
             env: An id (``"point-robot"``, ``"HalfCheetah-v5"``, ``"module:attribute"``), the ``EnvSpec`` of a
@@ -78,17 +78,17 @@ class EnvSource:
 
     @property
     def known(self) -> KnownName:
-        """What its name stands for."""
+        """The meaning of its name."""
         return self.constructor.known if isinstance(self.constructor, NamedEnv) else _UNNAMED
 
     @property
     def name(self) -> str:
-        """What ``config.yaml`` and messages call it; empty for what has no name."""
+        """Its name in ``config.yaml`` and messages; empty if it has none."""
         return self.known.name
 
     @property
     def is_varied(self) -> bool:
-        """Whether it stands for many tasks, for algorithms that do not adapt, too; see ``KnownName``."""
+        """Whether it means many tasks, for algorithms that do not adapt, too; see ``KnownName``."""
         return self.known.is_varied
 
     @property
@@ -106,7 +106,7 @@ class EnvSource:
 
         Raises:
             UnknownNameError: There is no environment of this name.
-            TypeError: What was made does not look like an environment.
+            TypeError: What was made has not the methods of an environment.
         """
         return make_env(self.constructor)
 
@@ -130,9 +130,9 @@ class EnvSource:
         """Which kind of slots can run ``plans``.
 
         Args:
-            plans: What will be run, as far as that is known.
-            env: An environment that ``make`` has given; without it one is made (and closed) if the kind cannot be told
-                otherwise. Ids and classes tell without, a function has to be called.
+            plans: The plans that will be run, as far as they are known.
+            env: An environment that ``make`` has given; without it one is made (and closed) if the kind cannot be
+                determined otherwise. Ids and classes suffice, a function has to be called.
         """
         if env is not None:
             return _kind_of_env(env, plans)
@@ -158,7 +158,7 @@ class EnvSource:
 
         Args:
             num_slots: How many.
-            plans: What will be run, as far as that is known.
+            plans: The plans that will be run, as far as they are known.
             env: An environment that ``make`` has given, of which a simulator is made; the caller closes it after the
                 slots. Without it, what is made here is closed with the slots.
             kind: Of slots, if the caller has asked before.
@@ -224,7 +224,7 @@ def make_slots(
     ``accepts_update(update) -> bool`` which updates that can apply. It is used where the environment accepts the
     updates of all ``plans``, and is not wrapped, or only by wrappers that announce the same
     (``metaroll.envs.wrappers``). Gymnasium's own MuJoCo environments of version 5 are stepped together, too
-    (``metaroll.envs.mujoco``), in as many threads as ``physics_threads`` says, and so is its classic control
+    (``metaroll.envs.mujoco``), in as many threads as ``physics_threads`` sets, and so is its classic control
     (``metaroll.envs.classic_control``). The rollouts are the same either way.
 
     Args:
@@ -234,7 +234,7 @@ def make_slots(
         num_slots: How many.
         share: Step the given environment itself, in the one slot there is.
         reachable: Step classic control as a list, whose environments can be asked for, and given, attributes.
-        plans: What will be run, as far as that is known.
+        plans: The plans that will be run, as far as they are known.
 
     Raises:
         TypeError: ``source`` makes no environment, or cannot be copied.
@@ -258,13 +258,13 @@ def env_kind(source: Any, plans: Sequence[RolloutPlan] = ()) -> SlotsKind:
     """Which kind of ``Slots`` ``make_slots`` makes of ``source`` for ``plans``.
 
     "physics" are batched simulators whose steps cost much, so that a few dozen are enough (MuJoCo's). "vector"
-    environments have a number of slots of their own, whatever is asked for.
+    environments have a fixed number of slots, for any request.
     """
     return source.info.kind if isinstance(source, Slots) else EnvSource.of(source).kind(plans)
 
 
 def _kind_of_constructor(constructor: Constructor, plans: Sequence[RolloutPlan]) -> SlotsKind | None:
-    """The kind, if it can be told without making an environment; otherwise ``None``."""
+    """The kind, if it can be determined without making an environment; otherwise ``None``."""
     if isinstance(constructor, CopiedEnv | SharedEnv):
         return _kind_of_env(constructor.env, plans)
     name = None
@@ -290,7 +290,7 @@ def _kind_of_env(env: Any, plans: Sequence[RolloutPlan]) -> SlotsKind:
 
 
 def _batched_form(env: Any) -> _BatchedForm | None:
-    """How ``env`` is stepped as a batch: its own simulator, or those that stand for Gymnasium's environments."""
+    """How ``env`` is stepped as a batch: its own simulator, or those that replace Gymnasium's environments."""
     if is_batched(env):
         inner = without_checks(env)
         kind = _kind_of_simulator(getattr(env, "unwrapped", env))

@@ -33,7 +33,7 @@ class CustomBenchmark:
 
 
 def benchmark_names() -> list[str]:
-    """What ``make_metaworld_benchmark`` knows."""
+    """Benchmarks that ``make_metaworld_benchmark`` knows."""
     return [*_SINGLE, *_FIXED, *_CUSTOM]
 
 

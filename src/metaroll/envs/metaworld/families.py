@@ -44,7 +44,7 @@ BENCHMARKS = (*(f"{BENCHMARK}{name}-reach-v3" for name in _SINGLE), *(BENCHMARK 
 
 _CUSTOM = ("custom-ML", "custom-MT")
 _NUMBERED = ("MT10", "MT25", "MT50")
-"""Whose observations hold the number of the environment."""
+"""Those whose observations hold the number of the environment."""
 _EXAMPLE = "reach-v3"
 # With or without Meta-World's name before it: ML10, metaworld/ML1-reach-v3, Meta-World/MT1, mt1:push-v3.
 _ALIKE = re.compile(r"(?:meta-?world[-/:.])?(m[lt]\d+|custom-m[lt])(?:[-/:.](.+))?", re.IGNORECASE)
@@ -83,13 +83,13 @@ def benchmark_family(name: str) -> TaskFamily:
 
 def meant_name(name: str) -> str | None:
     """How the benchmark that ``name`` seems to mean is written; ``None`` if it is no name of Meta-World."""
-    found = _ALIKE.fullmatch(name)
-    if found is None:
+    match = _ALIKE.fullmatch(name)
+    if match is None:
         itself = _ITSELF.fullmatch(name)
         if itself is None:
             return None
         return f"{BENCHMARK}ML1-{itself[1] or _EXAMPLE}"
-    kind, env = found[1].upper().replace("CUSTOM", "custom"), found[2]
+    kind, env = match[1].upper().replace("CUSTOM", "custom"), match[2]
     return f"{BENCHMARK}{kind}-{env or _EXAMPLE}" if kind in _SINGLE else f"{BENCHMARK}{kind}"
 
 

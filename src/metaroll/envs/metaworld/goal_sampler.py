@@ -27,7 +27,7 @@ class MetaWorldTaskSampler(TaskSampler):
 
     Updates come in the order of the benchmark's classes, those of one class next to each other, so that environments
     are re-used: an update sets its task without building anything where the environment is of its class. Goals are
-    hidden in ML benchmarks and visible in MT ones, as the tasks say. Episodes are truncated after ``horizon`` steps.
+    hidden in ML benchmarks and visible in MT ones, as the tasks define. Episodes are truncated after ``horizon`` steps.
 
     Without replacement, every class goes through all of its 50 tasks before one comes again, over all calls together,
     and none comes twice among the first 50 of a call. ``with_replacement=True`` is supported, unlike in garage's
@@ -100,9 +100,9 @@ class MetaWorldTaskSampler(TaskSampler):
             with_replacement: Draw all tasks independently.
         """
         count = check_whole("n_tasks", n_tasks, 0)
-        each, rest = divmod(count, len(self._tasks))
-        if rest:
-            below, above = count - rest, count - rest + len(self._tasks)
+        each, remainder = divmod(count, len(self._tasks))
+        if remainder:
+            below, above = count - remainder, count - remainder + len(self._tasks)
             raise ValueError(
                 f"n_tasks must be a multiple of the {len(self._tasks)} environment classes, got {count}; "
                 f"ask for {below or above}" + (f" or {above}" if below else "")
@@ -172,9 +172,11 @@ def _tasks_by_name(benchmark: Any, kind: str) -> dict[str, list[MetaWorldTask]]:
 def _check_onehot(benchmark: Any, kind: str) -> None:
     package = metaworld_package()
     if kind == "test":
-        raise ValueError("add_env_onehot must be False for kind='test': an agent must not be told the environment")
+        raise ValueError(
+            "add_env_onehot must be False for kind='test': an agent must not see the number of the environment"
+        )
     if isinstance(benchmark, tuple(getattr(package, name) for name in _META_LEARNING if hasattr(package, name))):
         raise ValueError(
             f"add_env_onehot must be False for the meta-learning benchmark {type(benchmark).__name__}, whose agents "
-            "have to find out what the task is; use it with MT10, say"
+            "have to find out what the task is; use it with e.g. MT10"
         )

@@ -1,4 +1,4 @@
-"""The door to the package ``metaworld``: found or explained, and what results have to say about it."""
+"""The door to the package ``metaworld``: found or explained, and what results must record about it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def env_classes() -> dict[str, Any]:
 
 
 def provenance_of(reward_version: str, horizon: int) -> dict[str, Any]:
-    """What a Meta-World result has to say to be comparable with another one."""
+    """The record that makes a Meta-World result comparable with another one."""
     metaworld_package()
     return {
         "benchmark": "Meta-World",

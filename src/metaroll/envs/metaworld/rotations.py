@@ -33,7 +33,7 @@ def quaternion_of(matrix: np.ndarray) -> np.ndarray:
 
 
 class _MatrixOnly:
-    """Stands in for SciPy's class in ``Rotation.from_matrix(matrix).as_quat()``."""
+    """Replaces SciPy's class in ``Rotation.from_matrix(matrix).as_quat()``."""
 
     def __init__(self, matrix: np.ndarray) -> None:
         self._matrix = matrix

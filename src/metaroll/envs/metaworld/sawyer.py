@@ -84,12 +84,12 @@ def checked_setting(reward_version: str, horizon: int) -> tuple[str, int]:
 
 
 class Sawyer:
-    """What comes before Meta-World's class; environments are made by ``MetaWorldEnvMaker``.
+    """Mixin before Meta-World's class; environments are made by ``MetaWorldEnvMaker``.
 
     - ``set_task(task)`` sets the goal without building anything; a task of another class is an error.
     - A task fixes the goal and the start, so nothing in an episode is random; ``reset(seed=...)`` seeds what Meta-World
-      would draw from NumPy's global generator if somebody unfroze the goal.
-    - The 500th step is truncated; infos tell ``success`` at every step.
+      would draw from NumPy's global generator if the goal were unfrozen.
+    - The 500th step is truncated; infos hold ``success`` at every step.
     - A copy is a new environment with the same task, to be reset before it is stepped.
     """
 
@@ -120,7 +120,7 @@ class Sawyer:
         camera = _CAMERA if maker.render_mode == "rgb_array" else None
         settings = {"reward_function_version": maker.reward_version, "render_mode": maker.render_mode}
         super().__init__(**settings, camera_name=camera)  # pyright: ignore[reportCallIssue]
-        self.seeded_rand_vec = True  # should somebody unfreeze the goal: draw from np_random, not from NumPy's own
+        self.seeded_rand_vec = True  # if the goal is unfrozen: draw from np_random, not from NumPy's own
         self.max_path_length = maker.horizon
         self.spec = GymnasiumSpec(id=f"Meta-World/{maker.env_name}", max_episode_steps=maker.horizon)
         self.provenance = provenance_of(maker.reward_version, maker.horizon)
@@ -167,12 +167,12 @@ class Sawyer:
 
         Args:
             seed: Seeds the environment's generator; start and goal are the task's.
-            options: Not used; ``init_state`` is refused, since the task says where episodes start.
+            options: Not used; ``init_state`` is refused, since the task defines where episodes start.
         """
         if self._task is None:
             raise ResetNeeded(f"{self.env_name} has no task: call set_task(task) before reset()")
         if options and "init_state" in options:
-            raise ValueError("init_state cannot be set: in Meta-World the task says where an episode starts")
+            raise ValueError("init_state cannot be set: in Meta-World the task defines where an episode starts")
         if seed is not None:
             self.seed(seed)
         self.curr_path_length = 0

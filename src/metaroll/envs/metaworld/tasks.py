@@ -1,4 +1,4 @@
-"""Meta-World's tasks: read without unpickling whatever there is, and shown in a form that people can read."""
+"""Meta-World's tasks: read without unpickling anything, and shown in a form that people can read."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def as_task(task: Any) -> MetaWorldTask:
 
 
 def read_task(task: Any) -> dict[str, Any]:
-    """What a task says: ``env_cls``, ``rand_vec`` and ``partially_observable``, and what its class wants besides.
+    """The contents of a task: ``env_cls``, ``rand_vec`` and ``partially_observable``, and what its class wants besides.
 
     Meta-World keeps it pickled. Tasks may come from a file, so only arrays and Meta-World's own environment classes
     are let through.

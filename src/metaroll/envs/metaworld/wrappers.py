@@ -1,4 +1,4 @@
-"""What a task sampler puts around Meta-World's environments: the number of the environment as a one-hot vector."""
+"""The wrapper of task samplers for Meta-World: it appends the number of the environment as a one-hot vector."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a camera stands that sees the whole of a MuJoCo model, which body it follows, and the light on it."""
+"""The position of a camera that sees the whole of a MuJoCo model, the body it follows, and the light on it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BRIGHT_AMBIENT, _BRIGHT_DIFFUSE = 0.4, 0.8
 _ROOM = 1.1
 """Of the distance at which the model just fits into the picture."""
 _FLAT = 0.4
-"""A model whose extent in one direction is less than this part of both others is looked at in that direction."""
+"""A model whose extent in one direction is less than this part of both others is viewed in that direction."""
 
 
 def fitted_camera(model: Any) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def followed_body(model: Any) -> int | None:
 
 
 def brighten(model: Any) -> None:
-    """Let the light at the camera show a model that has no lights, where nobody has set it; the physics stay.
+    """Let the light at the camera show a model that has no lights, where it was not set; the physics stay.
 
     MuJoCo's own light there (``visual/headlight``) is meant to be added to those of the model, and dim without them.
     """
@@ -65,10 +65,10 @@ def _joints_of(model: Any, body: int) -> range:
 
 
 def _direction(extent: np.ndarray) -> tuple[float, float]:
-    """Azimuth and elevation in degrees from which a model of this extent ``(3,)`` is looked at."""
+    """Azimuth and elevation in degrees from which a model of this extent ``(3,)`` is viewed."""
     thin = int(np.argmin(extent))
-    others = np.delete(extent, thin)
-    if extent[thin] > _FLAT * others.min():
+    wide = np.delete(extent, thin)
+    if extent[thin] > _FLAT * wide.min():
         return 120.0, -25.0
     return ((180.0, -10.0), (90.0, -10.0), (90.0, -90.0))[thin]
 
@@ -81,14 +81,14 @@ def _reach(model: Any) -> np.ndarray:
     chosen = moving if moving.any() else model.geom_rbound > 0  # planes have no bound
     if not chosen.any():
         return np.array([[-1.0, -1.0, -1.0], [1.0, 1.0, 1.0]]) * float(model.stat.extent or 1.0) / 2
-    sizes, found = model.geom_aabb[chosen, 3:], []
+    sizes, corners = model.geom_aabb[chosen, 3:], []
     for pose in range(_POSES):
         data.qpos[:] = model.qpos0 if pose == 0 else _pose(model, drawn)
         mujoco.mj_kinematics(model, data)
         centers = data.geom_xpos[chosen]
         reach = np.einsum("gij,gj->gi", np.abs(data.geom_xmat[chosen].reshape(-1, 3, 3)), sizes)
-        found += [centers - reach, centers + reach]
-    return np.concatenate(found)
+        corners += [centers - reach, centers + reach]
+    return np.concatenate(corners)
 
 
 def _pose(model: Any, generator: np.random.Generator) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""HalfCheetah that has to run at a speed that it is not told (MuJoCo; needs the extra ``metaroll[mujoco]``)."""
+"""HalfCheetah that has to run at a hidden speed (MuJoCo; needs the extra ``metaroll[mujoco]``)."""
 
 from __future__ import annotations
 

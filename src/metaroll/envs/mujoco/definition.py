@@ -60,7 +60,7 @@ class MujocoEnvDefinition:
             ``None``: there are no tasks.
             Distributions of tasks are given to ``TaskFamily.from_env(definition, tasks)``.
         max_steps: Horizon of an episode; ``None`` leaves it to plans.
-        reset_noise: Episodes start within so much of the file's positions and velocities (uniform).
+        reset_noise: Episodes start within this distance of the file's positions and velocities (uniform).
         camera: Settings of the renderer's camera, as Gymnasium's ``default_camera_config``; ``None`` fits it to the
             model.
 
@@ -116,7 +116,7 @@ class MujocoEnvDefinition:
         )
 
     def __eq__(self, other: object) -> bool:
-        """Whether it is this definition, or a copy of it (in a worker, say)."""
+        """Whether it is this definition, or a copy of it (e.g. in a worker)."""
         return isinstance(other, MujocoEnvDefinition) and other._key == self._key
 
     def __hash__(self) -> int:
@@ -144,7 +144,7 @@ class _FunctionRules(Rules):
             if name in _STEP_NAMES or name.removesuffix(_BEFORE) in known:
                 raise ValueError(
                     f"task must not have an entry {name!r}, which is what functions get of MuJoCo under this name; "
-                    f"call it 'goal_{name}', say"
+                    f"call it e.g. 'goal_{name}'"
                 )
         needed = {"qpos", "qvel"}
         for name, arguments in self._arguments.items():
@@ -190,21 +190,23 @@ class _FunctionRules(Rules):
     def reward_and_termination(self, step: Step) -> StepResult:
         count = len(step.actions)
         before = {name + _BEFORE: values for name, values in step.before.items()}
-        given = {**step.task, **before, **step.now, "action": step.actions, "dt": step.constants["dt"]}
-        result = self._call("reward", given)
+        available = {**step.task, **before, **step.now, "action": step.actions, "dt": step.constants["dt"]}
+        result = self._call("reward", available)
         rewards, infos = result if isinstance(result, tuple) and len(result) == 2 else (result, {})
         if isinstance(result, tuple) and not (len(result) == 2 and isinstance(infos, Mapping)):
             kinds = ", ".join(type(part).__name__ for part in result)
             raise TypeError(
-                "reward must return an array of rewards, or a pair: that, and a dict of infos ({'distance': array}, "
-                f"say), got a tuple of {len(result)} ({kinds})"
+                "reward must return an array of rewards, or a pair: that, and a dict of infos (e.g. "
+                f"{{'distance': array}}), got a tuple of {len(result)} ({kinds})"
             )
         rewards = _reals("reward", _checked("reward", rewards, (count,)))
-        ended = self._call("termination", given) if "termination" in self._functions else np.zeros(count, dtype=bool)
+        ended = (
+            self._call("termination", available) if "termination" in self._functions else np.zeros(count, dtype=bool)
+        )
         ended = _checked("termination", ended, (count,))
         if ended.dtype != np.bool_:
             raise TypeError(
-                "termination must return an array of bool, true where an episode ends (qpos[:, 2] < 0.3, say), got "
+                "termination must return an array of bool, true where an episode ends (e.g. qpos[:, 2] < 0.3), got "
                 f"{ended.dtype} {ended}"
             )
         infos = {name: _checked(f"info {name!r}", value, (count, ...)).copy() for name, value in infos.items()}
@@ -245,8 +247,8 @@ class _FunctionRules(Rules):
         observation = self.observe(step.now, step.task)
         return {"reward": outcome.rewards, "termination": outcome.terminated, "observation": observation}
 
-    def _call(self, name: str, given: Arrays) -> Any:
-        arguments = {argument: _read_only(given[argument]) for argument in self._arguments[name]}
+    def _call(self, name: str, available: Arrays) -> Any:
+        arguments = {argument: _read_only(available[argument]) for argument in self._arguments[name]}
         try:
             return self._functions[name](**arguments)
         except Exception as error:
@@ -280,7 +282,7 @@ class _FunctionRules(Rules):
 
 def _default_task(task: Any) -> dict[str, Any]:
     if not isinstance(task, Mapping):
-        raise TypeError(f"task must be a dict of numbers and arrays, {{'goal': 1.0}}, say, got {task!r}")
+        raise TypeError(f"task must be a dict of numbers and arrays such as {{'goal': 1.0}}, got {task!r}")
     for name, value in task.items():
         if not isinstance(name, str) or not name.isidentifier():
             raise ValueError(
@@ -329,13 +331,13 @@ def _compare(name: str, together: np.ndarray, alone: np.ndarray) -> None:
 def _arguments_of(name: str, function: Callable[..., Any]) -> list[str]:
     if not callable(function):
         raise TypeError(f"{name} must be a function, got {function!r}")
-    found = []
+    names = []
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             raise ValueError(f"{name} must name its arguments, for instance def {name}(qpos, qvel), got {parameter}")
         if parameter.default is parameter.empty:
-            found.append(parameter.name)
-    return found
+            names.append(parameter.name)
+    return names
 
 
 def _fixed_arrays(data: Any) -> set[str]:

@@ -27,7 +27,7 @@ _GRAPHICS = ("OpenGL", "mujoco.osmesa", "mujoco.egl", "mujoco.glfw", "mujoco.cgl
 
 
 def load_mujoco(what: str = "this environment") -> Any:
-    """The package, or an error that says how to install it."""
+    """The package, or an error with the command that installs it."""
     try:
         import mujoco
     except Exception as error:
@@ -41,7 +41,7 @@ def load_mujoco(what: str = "this environment") -> Any:
 
 
 def graphics_trouble(error: BaseException) -> str | None:
-    """What to do if ``error`` comes of loading the way of drawing that MUJOCO_GL asks for; ``None`` if it does not.
+    """The hint if ``error`` comes from loading the renderer that MUJOCO_GL names; ``None`` if it does not.
 
     MuJoCo loads it when it is imported, even where nothing is drawn.
     """
@@ -68,7 +68,7 @@ def get_physics(model: Any, data: Any) -> np.ndarray:
 
 
 def set_physics(model: Any, data: Any, physics: np.ndarray) -> None:
-    """Go on from what ``get_physics`` returned."""
+    """Continue from what ``get_physics`` returned."""
     mujoco = load_mujoco()
     spec = mujoco.mjtState.mjSTATE_INTEGRATION
     mujoco.mj_setState(model, data, physics, spec)
@@ -77,7 +77,7 @@ def set_physics(model: Any, data: Any, physics: np.ndarray) -> None:
 
 
 def compute_again(model: Any) -> None:
-    """What MuJoCo computes from masses, gears and the like, after some have been changed.
+    """Recompute what MuJoCo derives from masses, gears and the like, after some have been changed.
 
     Version 4 leaves the mean mass and inertia, by which its solver scales its tolerance, to the compiler. They follow
     here, too, except where the model file has given others.
@@ -87,7 +87,7 @@ def compute_again(model: Any) -> None:
     computed = np.isclose(
         (stat.meanmass, stat.meaninertia), (model.body_subtreemass[0] / bodies, sum(model.dof_M0.tolist()) / dofs)
     )
-    mujoco.mj_setConst(model, mujoco.MjData(model))  # in data of its own: it moves the simulation
+    mujoco.mj_setConst(model, mujoco.MjData(model))  # in separate data: it moves the simulation
     if computed[0]:
         stat.meanmass = sum(model.body_mass[1:].tolist()) / bodies
     if computed[1]:
@@ -95,11 +95,12 @@ def compute_again(model: Any) -> None:
 
 
 BOUNDS = ("geom_rbound", "geom_aabb", "bvh_aabb", "body_margin", "geom_sameframe", "site_sameframe", "body_sameframe")
-"""What the compiler computes from shapes, places and margins, by which MuJoCo looks for contacts and finds places."""
+"""Quantities that the compiler computes from shapes, places and margins, for contacts and placement."""
 
 
 def compute_bounds_again(model: Any, nominal: Mapping[str, np.ndarray], moved: Mapping[str, np.ndarray]) -> None:
-    """What hangs on shapes, places and margins, after some have been changed; ``mj_setConst`` leaves it as it was.
+    """Recompute what depends on shapes, places and margins, after some have been changed; ``mj_setConst`` leaves it as
+    it was.
 
     Args:
         model: MuJoCo's model.
@@ -126,14 +127,14 @@ def compute_bounds_again(model: Any, nominal: Mapping[str, np.ndarray], moved: M
 
 
 def _any_of(moved: Mapping[str, np.ndarray], names: Sequence[str], count: int) -> np.ndarray:
-    found = np.zeros(count, dtype=bool)
+    any_moved = np.zeros(count, dtype=bool)
     for name in names:
-        found |= moved.get(name, False)
-    return found
+        any_moved |= moved.get(name, False)
+    return any_moved
 
 
 def _bound_geom(model: Any, geom: int) -> None:
-    """Sphere and box around a geom whose size says its shape; meshes and height fields bring theirs, planes have none.
+    """Sphere and box around a geom whose size gives its shape; meshes and height fields bring theirs, planes have none.
 
     As MuJoCo's compiler does (``mjCGeom::GetRBound`` and ``mjCGeom::ComputeAABB`` of user_objects.cc).
     """

@@ -28,7 +28,7 @@ def compile_mjcf(mjcf: str | Path) -> Any:
     Raises:
         FileNotFoundError: There is no such file.
         ValueError: It does not compile; the message begins with the file (that is included, where it is that one) and
-            the line, as far as they can be told.
+            the line, as far as they are known.
     """
     mujoco = load_mujoco("MujocoEnvDefinition")
     is_text = isinstance(mjcf, str) and mjcf.lstrip().startswith("<")
@@ -73,7 +73,7 @@ class _Included:
     """A file with all that it includes put in its place, and where every line of that is from.
 
     Args:
-        name: What messages call the file.
+        name: Name of the file in messages.
         source: Its text.
         folder: Where it is.
     """
@@ -85,7 +85,7 @@ class _Included:
         """Place of the first included file that is missing, empty, or no XML."""
         self._folder = folder
         self._parts: list[_Part] = []
-        self._take_apart(name, _without_comments(source), 1, folder, 0)
+        self._split(name, _without_comments(source), 1, folder, 0)
 
     def line_of(self, message: str) -> str | None:
         """Place of the error, if all files as one give the same error: then MuJoCo knows its line."""
@@ -103,13 +103,13 @@ class _Included:
                 left -= count
         return None
 
-    def _take_apart(self, name: str, text: str, first_line: int, folder: Path, depth: int) -> None:
+    def _split(self, name: str, text: str, first_line: int, folder: Path, depth: int) -> None:
         begin = 0
-        for found in _INCLUDE.finditer(text):
-            line = first_line + text.count("\n", 0, found.start())
-            self._parts.append(_Part(text[begin : found.start()], name, first_line + text.count("\n", 0, begin)))
-            self._include(found.group(1), f"{name}, line {line}", folder, depth)
-            begin = found.end()
+        for match in _INCLUDE.finditer(text):
+            line = first_line + text.count("\n", 0, match.start())
+            self._parts.append(_Part(text[begin : match.start()], name, first_line + text.count("\n", 0, begin)))
+            self._include(match.group(1), f"{name}, line {line}", folder, depth)
+            begin = match.end()
         self._parts.append(_Part(text[begin:], name, first_line + text.count("\n", 0, begin)))
 
     def _include(self, file: str, asked_by: str, folder: Path, depth: int) -> None:
@@ -119,7 +119,7 @@ class _Included:
             return
         text, name = read_text(path, _MOST_BYTES), str(path)
         self.names.append(name)
-        if "<!ENTITY" in text:  # which can stand for gigabytes
+        if "<!ENTITY" in text:  # which can expand to gigabytes
             self.broken = self.broken or name
             return
         try:
@@ -133,9 +133,9 @@ class _Included:
         if root is None or "<" not in inner:  # MuJoCo does not take an empty one
             self.broken = self.broken or name
             return
-        self._take_apart(name, inner, 1 + text.count("\n", 0, root.end()), path.parent, depth + 1)
+        self._split(name, inner, 1 + text.count("\n", 0, root.end()), path.parent, depth + 1)
 
 
 def _without_comments(text: str) -> str:
     """``text`` with as many lines as before."""
-    return _COMMENT.sub(lambda found: "\n" * found.group().count("\n"), text)
+    return _COMMENT.sub(lambda match: "\n" * match.group().count("\n"), text)

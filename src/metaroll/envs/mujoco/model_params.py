@@ -12,7 +12,7 @@
 Without ``*`` values are absolute; with it they are factors of the nominal values, those that the model had before
 anything was set here. Every set starts from the nominal values, so that nothing of an earlier one is left; single
 entries win over factors. What MuJoCo computes from masses, gears and the like is computed again (``mj_setConst``), and
-so are the boxes around geoms of other sizes or places, by which it looks for contacts.
+so are the boxes around geoms of other sizes or places, by which it detects contacts.
 A mass is a mass only: ``body_inertia`` stays what it is, and wants the same factor if a body shall be denser.
 """
 
@@ -78,7 +78,7 @@ def forget_params(env: Any) -> None:
 
 
 class ModelParams:
-    """What has been set in a model, and what had been there."""
+    """The values set in a model, and those that they replaced."""
 
     def __init__(self) -> None:
         self.nominal: dict[str, np.ndarray] = {}
@@ -118,21 +118,21 @@ class BoundModelParams:
             self._entry(path, 1.0)
 
     def settings(self) -> dict[str, float]:
-        """What is set now."""
+        """The present settings."""
         return dict(self._memory.settings)
 
     def read(self, paths: Iterable[str]) -> dict[str, float]:
         """Present values of ``paths`` (factors: as set, or 1); those of unequal entries are left out."""
-        found: dict[str, float] = {}
+        params: dict[str, float] = {}
         for path in paths:
             entry = self._entry(path, 1.0)
             if entry.is_factor:
-                found[path] = self._memory.settings.get(path, 1.0)
+                params[path] = self._memory.settings.get(path, 1.0)
                 continue
             values = np.unique(self._known(entry.attribute)[entry.rows, entry.columns])
             if values.size == 1:
-                found[path] = float(values[0])
-        return found
+                params[path] = float(values[0])
+        return params
 
     def set(self, params: Mapping[str, float]) -> None:
         """Nominal values everywhere, except for ``params``; a wrong path or value changes nothing."""
@@ -168,28 +168,28 @@ class BoundModelParams:
     # -- paths -------------------------------------------------------------------------------------------------------
 
     def _entry(self, path: str, value: float) -> _Entry:
-        attribute, *rest = path.split(":")
+        attribute, *keys = path.split(":")
         array = self._array(attribute)
         if array is None:
             raise DataError(str(unknown_name("attribute of the MuJoCo model", attribute, self.attributes())))
-        if len(rest) > 2 or "" in rest:
+        if len(keys) > 2 or "" in keys:
             raise DataError(
                 f"path {path!r} must be attribute, attribute:element or attribute:element:column, "
                 "for instance 'geom_friction:floor:0'"
             )
         width = array.shape[1]
-        rows = self._rows(attribute, rest[0] if rest else None, len(array))
-        is_factor = "*" in rest
+        rows = self._rows(attribute, keys[0] if keys else None, len(array))
+        is_factor = "*" in keys
         columns: Any = slice(None)
-        if len(rest) == 2 and rest[1] != "*":
-            columns = _number_of(rest[1], width)
+        if len(keys) == 2 and keys[1] != "*":
+            columns = _number_of(keys[1], width)
             if columns is None:
-                raise DataError(f"{attribute!r} has columns 0 to {width - 1}, got {rest[1]!r} in {path!r}")
+                raise DataError(f"{attribute!r} has columns 0 to {width - 1}, got {keys[1]!r} in {path!r}")
         elif width > 1 and not is_factor:
             if attribute not in _FIRST_COLUMN:
                 raise ShapeError(
                     f"{attribute!r} has {width} columns; name one as in "
-                    f"'{attribute}:{rest[0] if rest else 0}:0', or scale all with '{attribute}:*', got {path!r}"
+                    f"'{attribute}:{keys[0] if keys else 0}:0', or scale all with '{attribute}:*', got {path!r}"
                 )
             columns = 0
         _check_value(attribute, path, value)

@@ -27,7 +27,7 @@ _VIEWS = ("data", "_views", "_warnings", "_renderer", "_ahead", "_first_place")
 class RobotEnv(gymnasium.Env):
     """One simulation of ``model`` under ``rules``; the batch of width 1 of what ``MujocoSimulator`` does with many.
 
-    An episode has no end of its own but that of the rules: its horizon stands in ``env_spec``. A simulation whose
+    An episode has no end of its own but that of the rules: its horizon is in ``env_spec``. A simulation whose
     numbers are no longer finite shows an observation of NaN.
 
     Args:
@@ -35,7 +35,7 @@ class RobotEnv(gymnasium.Env):
         rules: Observation, reward and ending.
         env_spec: Spaces, labels and horizon.
         task: The current task; ``None`` where there are none.
-        task_type: What ``SetTaskUpdate`` calls this kind of environment: a class or a function that makes it.
+        task_type: The kind of environment for ``SetTaskUpdate``: a class or a function that makes it.
         render_mode: ``None``, or one of Gymnasium's for MuJoCo; its renderer draws.
         camera: Settings of the renderer's camera; ``None`` fits it to the model.
     """
@@ -141,7 +141,7 @@ class RobotEnv(gymnasium.Env):
         return observation, float(rewards[0]), bool(terminated[0]), False, shown
 
     def current_observation(self) -> np.ndarray:
-        """What is seen now."""
+        """The present observation."""
         return self._rules.observe(self._read(), self._task_arrays())[0]
 
     def render(self) -> Any:
@@ -203,7 +203,7 @@ class RobotEnv(gymnasium.Env):
     # -- MuJoCo's memory ---------------------------------------------------------------------------------------------
 
     def _bind(self) -> None:
-        """Data of a simulation, and views into them: asking for them anew would cost more than the rest of a step."""
+        """Data of a simulation, and views into them: looking them up again would cost more than the rest of a step."""
         self.data = data = load_mujoco().MjData(self.model)
         self._views = {"qpos": data.qpos, "qvel": data.qvel, **self._rules.observed(self.model, data)}
         self._warnings = data.warning.number
@@ -218,7 +218,7 @@ class RobotEnv(gymnasium.Env):
         return {name: np.asarray(value)[None] for name, value in self._task_row.items()}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Everything but MuJoCo's data, whose state travels as one array: copies go on exactly where this one is."""
+        """Everything but MuJoCo's data, whose state travels as one array: copies continue exactly where this one is."""
         state = {name: value for name, value in self.__dict__.items() if name not in _VIEWS}
         return {"attributes": state, "physics": get_physics(self.model, self.data)}
 

@@ -1,4 +1,4 @@
-"""What an environment makes of MuJoCo's physics, for many simulations at once."""
+"""Observations, rewards and endings of an environment on MuJoCo's physics, for many simulations at once."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Step(NamedTuple):
 
 
 class StepResult(NamedTuple):
-    """``rewards (E,)``, ``terminated (E,)`` and infos, name -> array ``(E, ...)``, in memory of their own."""
+    """``rewards (E,)``, ``terminated (E,)`` and infos, name -> array ``(E, ...)``, in their own memory."""
 
     rewards: np.ndarray
     terminated: np.ndarray
@@ -58,11 +58,11 @@ class Rules(ABC):
         return {}
 
     def constants(self, model: Any) -> dict[str, Any]:
-        """What they read of the model."""
+        """The parts of the model that they read."""
         return {}
 
     def controls(self, actions: np.ndarray) -> np.ndarray:
-        """What the actuators get, ``(E, nu)``."""
+        """Controls of the actuators, ``(E, nu)``."""
         return actions
 
     def draw(self, generator: np.random.Generator, qpos: np.ndarray, qvel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -71,7 +71,7 @@ class Rules(ABC):
 
     @abstractmethod
     def observe(self, now: Arrays, task: Arrays) -> np.ndarray:
-        """Observations ``(E, O)``, in memory of their own."""
+        """Observations ``(E, O)``, in their own memory."""
 
     @abstractmethod
     def reward_and_termination(self, step: Step) -> StepResult:

@@ -36,8 +36,8 @@ class MujocoState(NamedTuple):
 
     Attributes:
         handle: Which simulation a row is, ``(N,)``.
-        now: What is read of them, name -> ``(N, ...)``.
-        model: What is read of their models, name -> ``(N, ...)``.
+        now: Arrays read from them, name -> ``(N, ...)``.
+        model: Arrays read from their models, name -> ``(N, ...)``.
         unstable: Whether their numbers are no longer finite, ``(N,)``.
     """
 
@@ -61,9 +61,9 @@ class MujocoSimulator(Simulator):
         init_qvel: Velocities around which they start.
         time_limit: Steps after which an episode is truncated.
         task: The task of plans that set none.
-        task_type: What makes the single environment, whose ``SetTaskUpdate`` can be applied; ``None``: no tasks.
-        name: What rollouts call the environment.
-        threads: How many threads step them; ``None`` means as ``physics_threads`` says.
+        task_type: Constructor of the single environment, whose ``SetTaskUpdate`` can be applied; ``None``: no tasks.
+        name: Name of the environment in rollouts.
+        threads: How many threads step them; ``None`` means as ``physics_threads`` sets.
     """
 
     is_physics = True
@@ -152,9 +152,9 @@ class MujocoSimulator(Simulator):
         self._free.extend(state.handle.tolist())
 
     def whole_state(self, state: MujocoState) -> dict[str, np.ndarray]:
-        """What MuJoCo integrates, warm start included, and what has been read; never the simulations themselves."""
-        found = [self._simulations[handle] for handle in state.handle.tolist()]
-        whole = np.stack([get_physics(simulation.model, simulation.data) for simulation in found])
+        """MuJoCo's integrated state, with the warm start, and the read arrays; never the simulations themselves."""
+        simulations = [self._simulations[handle] for handle in state.handle.tolist()]
+        whole = np.stack([get_physics(simulation.model, simulation.data) for simulation in simulations])
         now = {f"now/{name}": values for name, values in state.now.items()}
         return {"simulation": whole, "unstable": state.unstable, **now}
 
@@ -187,10 +187,10 @@ class MujocoSimulator(Simulator):
         return NextState(following, result.rewards, result.terminated, None, result.infos)
 
     def _stepped_by(self, handles: np.ndarray) -> _Stepped:
-        """What a step touches; found anew for new rows, since a start may change the model."""
+        """The arrays that a step touches; looked up again for new rows, since a start may change the model."""
         if handles is not self._handles:
-            found = [self._simulations[handle] for handle in handles.tolist()]
-            self._handles, self._stepped = handles, _Stepped.of(found)
+            simulations = [self._simulations[handle] for handle in handles.tolist()]
+            self._handles, self._stepped = handles, _Stepped.of(simulations)
         return self._stepped
 
     def _begin(self, starts: np.ndarray, tasks: np.ndarray) -> MujocoState:
@@ -216,7 +216,7 @@ class MujocoSimulator(Simulator):
 
 
 class _Physics(NamedTuple):
-    """What steps a simulation.
+    """The functions that step a simulation.
 
     Attributes:
         step: Takes model, data and ``frames``.
@@ -230,7 +230,8 @@ class _Physics(NamedTuple):
 
 
 class _Stepped(NamedTuple):
-    """What a step of some simulations touches, found beforehand: asking costs a tenth of a cheap robot's physics.
+    """The arrays that a step of some simulations touches, looked up once: this costs a tenth of a cheap robot's
+    physics.
 
     Attributes:
         parts: Model, data and controls of each.
@@ -255,7 +256,7 @@ class _Stepped(NamedTuple):
         )
 
     def now(self) -> Arrays:
-        """What is read now, name -> ``(N, ...)``."""
+        """The arrays read now, name -> ``(N, ...)``."""
         return {name: np.concatenate(rows).reshape(len(rows), *rows[0].shape) for name, rows in self.views.items()}
 
     def unstable(self) -> np.ndarray:
@@ -266,11 +267,11 @@ class _Stepped(NamedTuple):
 
 
 class _Simulation:
-    """One ``MjData``, and a model of its own once its physics differ.
+    """One ``MjData``, and its own model once its physics differ.
 
     Args:
         base: The model that is shared.
-        rules: What is read.
+        rules: Define what is read.
     """
 
     def __init__(self, base: Any, rules: Rules) -> None:
@@ -278,7 +279,7 @@ class _Simulation:
         self._rules = rules
         self._own: dict[str, SimpleNamespace] = {}
         self.data = data = load_mujoco().MjData(base)
-        # Views into MuJoCo's memory; asking for them anew costs more than reading them.
+        # Views into MuJoCo's memory; asking for them again costs more than reading them.
         self.views = {"qpos": data.qpos, "qvel": data.qvel, **rules.observed(base, data)}
         self.controls, self.warnings = data.ctrl, data.warning.number
 
@@ -312,7 +313,7 @@ def _loop(
     controls: Sequence[np.ndarray],
     failures: list[tuple[int, Exception]],
 ) -> Callable[[Iterator[int]], None]:
-    """What steps rows until none is left, in one of the threads."""
+    """A job of one thread: it steps rows until none is left."""
     mj_step, frames, mj_rne = physics
 
     def loop(rows: Iterator[int]) -> None:

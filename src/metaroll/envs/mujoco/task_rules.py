@@ -124,7 +124,7 @@ class CheetahDirRules(_Cheetah, TaskRules):
 
 
 class _Ant:
-    """What is read of the ant, and what contacts cost."""
+    """Observation of the ant, and the cost of contacts."""
 
     frame_skip = 5
     contacts = True

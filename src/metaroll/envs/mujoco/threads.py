@@ -48,7 +48,7 @@ def checked_threads(count: int | None) -> int:
 class PhysicsThreads:
     """Runs loops over slots in this thread and ``count - 1`` more, which wait in between.
 
-    Each thread takes the next slot when it has done one, so that expensive ones (many contacts) hold nobody up.
+    Each thread takes the next slot when it has done one, so that expensive ones (many contacts) do not hold others up.
     """
 
     def __init__(self, count: int | None = None) -> None:

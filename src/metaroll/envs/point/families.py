@@ -29,24 +29,24 @@ _DRAWN = {
     "point-walls": (PointWallsEnv, "a point behind two walls with gaps, goals in four corners"),
 }
 _CORNERS = {
-    "point-corners": (PointCornersEnv, "a point that looks for one of four corners, sparse reward"),
-    "point-corners-dense": (DensePointCornersEnv, "a point that looks for one of four corners, minus its distance"),
+    "point-corners": (PointCornersEnv, "a point that searches for one of four corners, sparse reward"),
+    "point-corners-dense": (DensePointCornersEnv, "a point that searches for one of four corners, minus its distance"),
     "point-corners-dense-squared": (
         DenseSquaredPointCornersEnv,
-        "a point that looks for one of four corners, minus its squared distance",
+        "a point that searches for one of four corners, minus its squared distance",
     ),
-    "point-momentum": (PointMomentumEnv, "a point with momentum that looks for one of four corners, sparse reward"),
+    "point-momentum": (PointMomentumEnv, "a point with momentum that searches for one of four corners, sparse reward"),
 }
 
 for name, (kind, text) in _GOALS.items():
-    # Whoever adapts to a sparse goal is told, and scored by, the sparse reward (Rakelly et al. 2019, section 6.3).
+    # Algorithms that adapt to a sparse goal see and are scored by the sparse reward (Rakelly et al. 2019, section 6.3).
     key = "sparse_reward" if "sparse_reward" in kind.infos else None
     register_family(TaskFamily(name, kind, 80, 20, 20, text, observed_reward=key, scored_reward=key))
 register_family(
     TaskFamily("point-robot-pixels", PointRobotPixelsEnv, 80, 20, 20, "the point of point-robot, seen in 64x64 pixels")
 )
 register_family(
-    TaskFamily("point-goal", PointGoalEnv, 80, 20, 50, "a point that is told its goal (a Dict observation), sparse")
+    TaskFamily("point-goal", PointGoalEnv, 80, 20, 50, "a point that observes its goal (a Dict observation), sparse")
 )
 for name, (kind, text) in _DRAWN.items():
     register_family(TaskFamily(name, kind, 100, 40, 100, text, test_share=0.2))

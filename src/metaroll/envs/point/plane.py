@@ -1,4 +1,4 @@
-"""What environments of a point in the plane share: rows of points, their tasks, and how they are drawn."""
+"""Shared parts of environments of a point in the plane: rows of points, their tasks, and how they are drawn."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def goal_of(task: Any) -> np.ndarray:
 
 
 def checked_point(name: str, value: Any) -> np.ndarray:
-    """``value`` as a finite point ``(2,)``, in memory of its own."""
+    """``value`` as a finite point ``(2,)``, in its own memory."""
     point = np.array(value, dtype=np.float64)
     if point.shape != (2,):
         raise ShapeError(f"{name} must have shape (2,), got {point.shape}")

@@ -1,7 +1,4 @@
-"""Pictures of a point in the plane: with its way, its goal and the walls around it, or many small ones of points alone.
-
-Those with ways need Pillow, the extra ``plot``.
-"""
+"""Pictures of a point in the plane: with its way, its goal and the walls around it, or many small ones of points."""
 
 from __future__ import annotations
 

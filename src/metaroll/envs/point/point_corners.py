@@ -1,4 +1,4 @@
-"""A point that looks for one of four corners: plainly, with momentum, or through walls.
+"""A point that searches for one of four corners: plainly, with momentum, or through walls.
 
 They come from the code of ProMP (Rothfuss et al. 2019, arXiv:1810.06784). Actions lie in [-1, 1] and are scaled by the
 published bounds of a move, 0.2 or 0.1 per axis. All start near the origin, in [-0.2, 0.2]^2, and never end; the
@@ -136,7 +136,7 @@ class _Walls(_RewardedPoints, TaskSimulator):
 
 
 class _CornerTasks:
-    """Mixin: how much of the plane is drawn, and the tasks of those that look for a corner."""
+    """Mixin: how much of the plane is drawn, and the tasks of those that search for a corner."""
 
     drawn_reach = 2.75
 
@@ -190,13 +190,13 @@ class PointCornersEnv(_CornersEnv):
 
 
 class DensePointCornersEnv(_CornersEnv):
-    """A point that looks for a corner, rewarded with minus its distance to it."""
+    """A point that searches for a corner, rewarded with minus its distance to it."""
 
     own_reward = "dense"
 
 
 class DenseSquaredPointCornersEnv(_CornersEnv):
-    """A point that looks for a corner, rewarded with minus the square of its distance to it."""
+    """A point that searches for a corner, rewarded with minus the square of its distance to it."""
 
     own_reward = "dense_squared"
 

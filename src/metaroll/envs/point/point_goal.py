@@ -1,4 +1,4 @@
-"""A point in the plane that is told its goal, with a sparse reward: the task for goals in hindsight."""
+"""A point in the plane that observes its goal, with a sparse reward: the task for goals in hindsight."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class _PointGoal(TaskSimulator):
 
 
 class PointGoalEnv(DrawnPlane, SettableTask, BatchedEnv):
-    """The point of ``PointRobotEnv``, which is told its goal: 0 within 0.1 of it, -1 for every other step.
+    """The point of ``PointRobotEnv``, which observes its goal: 0 within 0.1 of it, -1 for every other step.
 
     Observations are a Dict: ``observation`` and ``achieved_goal`` are its place ``(2,)``, ``desired_goal`` is the goal.
     It starts anywhere in [-1, 1]^2 and never ends; the family's horizon is 50 steps, 5 along each axis. Every episode
@@ -133,7 +133,7 @@ class PointGoalEnv(DrawnPlane, SettableTask, BatchedEnv):
 
     @staticmethod
     def oracle_context(task: Any) -> dict[str, np.ndarray]:
-        """What the oracle has access to: the goal ``(2,)``."""
+        """The context of the oracle: the goal ``(2,)``."""
         return {"goal": goal_of(task)}
 
     @staticmethod

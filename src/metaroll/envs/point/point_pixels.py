@@ -49,7 +49,7 @@ class _SeenPoints(PointRows, TaskSimulator):
 class PointRobotPixelsEnv(DrawnPlane, SettableTask, BatchedEnv):
     """The point of ``PointRobotEnv`` with pictures as observations: the square [-1.5, 1.5]^2, uint8 ``(64, 64, 3)``.
 
-    As there, it is rewarded with minus its distance to a goal that it is not told (and that is not drawn), and starts
+    As there, it is rewarded with minus its distance to a hidden goal (which is not drawn, either), and starts
     anywhere in [-1, 1]^2; the family's horizon is 20 steps. A point outside of the square is drawn at its border.
 
     Args:

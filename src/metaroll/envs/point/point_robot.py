@@ -1,4 +1,4 @@
-"""Navigation of a point in the plane to a goal that it is not told (PEARL, Rakelly et al. 2019, arXiv:1903.08254)."""
+"""Navigation of a point in the plane to a hidden goal (PEARL, Rakelly et al. 2019, arXiv:1903.08254)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ def sparse_reward(reward: Any, xp: Any = np) -> Any:
 def go_to(target: np.ndarray, obs: np.ndarray) -> np.ndarray:
     """Actions ``(N, 2)`` that move ``obs (N, 2)`` straight to ``target (N, 2)`` along each axis, and stop there.
 
-    Told the goal this is the oracle; with the origin as target it is the best that can be done without adapting.
+    With the goal as target this is the oracle; with the origin as target it is the best that can be done without
+    adapting.
     """
     offset = np.asarray(target, dtype=np.float64) - np.asarray(obs, dtype=np.float64)
     return np.minimum(np.maximum(offset / STEP_SIZE, -1.0), 1.0)
@@ -53,7 +54,7 @@ class _PointRobot(plane.PointRows, TaskSimulator):
     Args:
         env_type: The class of the single environment.
         goal: Goal of plans without a task, ``(2,)``.
-        sparse: Start in the origin, and tell the sparse reward, too.
+        sparse: Start in the origin, and report the sparse reward, too.
     """
 
     def __init__(self, env_type: type, goal: Any, sparse: bool) -> None:
@@ -81,7 +82,7 @@ class _RobotTasks:
 
     @staticmethod
     def oracle_context(task: Any) -> dict[str, np.ndarray]:
-        """What the oracle has access to: the goal ``(2,)``."""
+        """The context of the oracle: the goal ``(2,)``."""
         return {"goal": goal_of(task)}
 
     @staticmethod

@@ -158,7 +158,7 @@ class BallBalancerModel(SimModel):
         )
 
     def energy(self, state: Columns, constants: Constants, xp: Any) -> Column:
-        """Of the ball, on a plate tilted as the servos say, and of the turning servos, in J.
+        """Of the ball, on a plate tilted by the servos, and of the turning servos, in J.
 
         Conserved without friction while the servos rest: they are not moved by the ball.
         """
@@ -171,7 +171,7 @@ class BallBalancerModel(SimModel):
 
 
 def _plate_angle(theta: Column, constants: Constants, xp: Any) -> Column:
-    """Angle of the plate where a servo's arm stands at ``theta``, positive where the arm lifts the plate's edge.
+    """Angle of the plate where a servo's arm is at ``theta``, positive where the arm lifts the plate's edge.
 
     The edge is as far from the arm's tip as the rod is long, and as far from the plate's joint as half the plate: the
     one of the two such points that is straight above the tip at ``theta = 0``, where the plate is level.
@@ -181,7 +181,7 @@ def _plate_angle(theta: Column, constants: Constants, xp: Any) -> Column:
     to_joint_y = _ROD_LENGTH - arm * xp.sin(theta)
     distance2 = to_joint_x * to_joint_x + to_joint_y * to_joint_y
     along = 0.5 + 0.5 * (_ROD_LENGTH * _ROD_LENGTH - half * half) / distance2
-    # Where the circles do not meet (a rod too short), the plate stands as near as it can.
+    # Where the circles do not meet (a rod too short), the plate is as near as it can be.
     across = xp.sqrt(xp.clip(_ROD_LENGTH * _ROD_LENGTH / distance2 - along * along, 0.0, None))
     edge_x = (1.0 - along) * to_joint_x + across * to_joint_y  # from the edge to the joint, horizontally
     edge_y = across * to_joint_x - (1.0 - along) * to_joint_y  # from the joint up to the edge

@@ -17,7 +17,7 @@ _RAD_PER_DEG = math.pi / 180.0
 class BallOnBeamModel(SimModel):
     """Ball on beam: ``x`` along the beam from its middle, ``alpha`` the beam's angle, 0 where it is level.
 
-    Semi-implicit Euler. A solid ball that rolls without slipping is as inert as 7/5 of its mass whatever its radius, so
+    Semi-implicit Euler. A solid ball that rolls without slipping is as inert as 7/5 of its mass for any radius, so
     ``ball_radius`` changes nothing that is observed.
     """
 

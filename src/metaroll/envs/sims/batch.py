@@ -88,7 +88,7 @@ class SimBatch:
 
     @property
     def memory(self) -> Any:
-        """What the next step needs beyond the state, ``(N, M)`` (a copy)."""
+        """The memory that the next step needs beyond the state, ``(N, M)`` (a copy)."""
         return self.xp.stack(self._state.memory, axis=1) if self._state.memory else self.state[:, :0]
 
     @property
@@ -122,7 +122,7 @@ class SimBatch:
             mask: Which, bool ``(N,)``; ``None`` means all.
         """
         xp, derived = self.xp, self._derived
-        given = None if states is None else self._split("states", states, len(self.config.model.state_labels))
+        columns_given = None if states is None else self._split("states", states, len(self.config.model.state_labels))
         if mask is not None:
             mask = np.asarray(mask) if self.device is None else torch.as_tensor(mask, device=self.device)
             if tuple(mask.shape) != (self.num_envs,) or mask.dtype not in (np.bool_, torch.bool):
@@ -131,7 +131,7 @@ class SimBatch:
                 )
         if mask is not None and self.device is None:  # draws only what is needed; a GPU would have to be waited for
             rows = np.flatnonzero(mask)
-            part = None if given is None else tuple(column[rows] for column in given)
+            part = None if columns_given is None else tuple(column[rows] for column in columns_given)
             some = derived._replace(
                 constants=_ConstantsAt(derived.constants, rows)
             )  # first states depend on few of them
@@ -144,7 +144,7 @@ class SimBatch:
                 with_rows(state.ended, rows, new.ended) if self.config.task.gives_final_reward else state.ended,
             )
             return self.observe()
-        state = self._started(given, derived, self.num_envs)
+        state = self._started(columns_given, derived, self.num_envs)
         if mask is not None:
             state = map_rows(lambda new, old: xp.where(mask, new, old), state, self._state)
         self._state = state
@@ -157,17 +157,17 @@ class SimBatch:
     def step(self, actions: Any) -> tuple[Any, Any, Any]:
         """Observations ``(N, O)``, rewards ``(N,)``, and which episodes have ended by success or failure, ``(N,)``.
 
-        The horizon is not looked at, except that a final reward is given there: compare ``steps`` with it. A batch may
+        The horizon is ignored, except that a final reward is given there: compare ``steps`` with it. A batch may
         be stepped beyond an ending; the final reward has been given then.
 
         Args:
             actions: ``(N, A)``.
         """
         columns = self._split("actions", actions, len(self.config.model.action_labels))
-        with np.errstate(all="ignore"):  # states may diverge: the loop above says so
-            found = step_columns(self.config, self._derived, self._state, columns, self.xp)
-        self._state = found.state
-        return self.observe(), found.reward, found.terminated
+        with np.errstate(all="ignore"):  # states may diverge, which the loop above reports
+            result = step_columns(self.config, self._derived, self._state, columns, self.xp)
+        self._state = result.state
+        return self.observe(), result.reward, result.terminated
 
     # -- columns -----------------------------------------------------------------------------------------------------
 

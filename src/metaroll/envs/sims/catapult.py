@@ -47,13 +47,13 @@ class CatapultModel(SimModel):
 
     def constants(self, params: Constants, xp: Any) -> dict[str, Column]:
         """``params``, and the height that a square meter of stretching gives."""
-        found = dict(params)
+        columns = dict(params)
         if self.planets:
             venus = params["planet"] > 0.5
             one = 0.0 * params["planet"] + 1.0  # where() of two numbers would have a dtype of its own
-            found |= {name: xp.where(venus, one * _VENUS[name], one * _MARS[name]) for name in _MARS}
-        found["height_per_m2"] = found["stiffness"] / (2.0 * _MASS * found["gravity_const"])
-        return found
+            columns |= {name: xp.where(venus, one * _VENUS[name], one * _MARS[name]) for name in _MARS}
+        columns["height_per_m2"] = columns["stiffness"] / (2.0 * _MASS * columns["gravity_const"])
+        return columns
 
     def step(
         self, state: Columns, memory: Columns, action: Columns, constants: Constants, dt: float, xp: Any

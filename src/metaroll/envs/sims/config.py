@@ -1,4 +1,4 @@
-"""What an episode of a simulator is set up with: model, task, time, domain parameters, initial states."""
+"""The settings of an episode of a simulator: model, task, time, domain parameters, initial states."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["InitialStates", "SimConfig", "checked_init"]
 
 @dataclass(frozen=True, eq=False)
 class InitialStates:
-    """A distribution of initial states; elements are states ``(S,)``, or coordinates ``(D,)`` that stand for them.
+    """A distribution of initial states; elements are states ``(S,)``, or coordinates ``(D,)`` of them.
 
     Attributes:
         box: Elements are uniform in it, ``(D,)``; or ``None``.
@@ -88,14 +88,14 @@ class InitialStates:
         return tuple(columns)
 
     def shown(self) -> Any:
-        """What it was made of (a copy); ``None`` for the model's own."""
+        """Its source (a copy); ``None`` for the model's own."""
         if self.states is None:
             return copy.deepcopy(self.box)
         return self.states.copy() if self.states.ndim == 1 else list(self.states.copy())
 
 
 def checked_init(model: SimModel, value: Any, name: str = "init_state") -> np.ndarray:
-    """An initial state, or coordinates of one, in memory of its own."""
+    """An initial state, or coordinates of one, in its own memory."""
     try:
         array = np.array(value, dtype=np.float64)
     except (TypeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Pictures of the simulated systems, for videos and for looking at a rollout (needs Pillow, the extra ``plot``)."""
+"""Pictures of the simulated systems, for videos and for inspecting a rollout."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def draw(model: SimModel, state: np.ndarray, memory: np.ndarray, params: Params)
             finite, is shown as bars, one per entry of the state.
         state: Shape ``(S,)``.
         memory: Shape ``(M,)``.
-        params: Domain parameters, which say how long and how large things are.
+        params: Domain parameters, which give lengths and sizes.
     """
     canvas = Canvas(WIDTH, HEIGHT)
     state, memory = np.asarray(state, dtype=np.float64), np.asarray(memory, dtype=np.float64)
@@ -179,9 +179,11 @@ def _draw_gaussian(canvas: Canvas, model: SimModel, state: np.ndarray, memory: n
 
     for size in (2.0, 1.0):
         ring = [2.0 * math.pi * i / 64 for i in range(65)]
-        rest = math.sqrt(1.0 - mix * mix)
+        orthogonal = math.sqrt(1.0 - mix * mix)
         points = [(size * math.cos(t), size * math.sin(t)) for t in ring]
-        canvas.line([seen(params["m_1"] + a * u, params["m_2"] + b * (mix * u + rest * v)) for u, v in points], PALE, 2)
+        canvas.line(
+            [seen(params["m_1"] + a * u, params["m_2"] + b * (mix * u + orthogonal * v)) for u, v in points], PALE, 2
+        )
     for x, y in state.reshape(-1, 2):
         canvas.disc(seen(float(x), float(y)), 6, RED)
 

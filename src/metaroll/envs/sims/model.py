@@ -1,4 +1,4 @@
-"""What the physics of a simulator is: pure functions of columns.
+"""The physics of a simulator: pure functions of columns.
 
 A *column* is one quantity of all simulations: an array ``(N,)`` of NumPy or torch (any device, with gradients), or a
 plain number. The same formula serves all of them: it only uses Python's operators and the functions of ``xp``, the
@@ -37,7 +37,7 @@ class SimModel(ABC):
     Angles are in rad, lengths in m, times in s, masses in kg, voltages in V.
 
     Attributes:
-        name: What ids and messages call it.
+        name: Its name in ids and messages.
         state_labels: Names of the state's S entries.
         observation_labels: Names of what is observed.
         action_labels: Names of the actions.
@@ -122,7 +122,7 @@ class SimModel(ABC):
         """State and memory after ``dt`` seconds under ``action``, which lies within its bounds."""
 
     def observe(self, state: Columns, xp: Any) -> Columns:
-        """What is observed in ``state``; by default that itself."""
+        """The observation of ``state``; by default the state itself."""
         return state
 
     def state_from_observation(self, observation: Columns, xp: Any) -> Columns:
@@ -134,7 +134,7 @@ class SimModel(ABC):
         comes back within half a turn of where the system works. Memory is not seen; it starts as after a reset.
 
         Raises:
-            NotImplementedError: The observation does not determine the state; says why.
+            NotImplementedError: The observation does not determine the state; with the reason.
         """
         alike = len(self.observation_labels) == len(self.state_labels)
         if not alike or self.observe(observation, xp) is not observation:
@@ -179,7 +179,7 @@ class SimModel(ABC):
         return self.state_from_init(init, constants, xp)
 
     def state_from_init(self, init: Columns, constants: Constants, xp: Any) -> Columns:
-        """The state that an element of the space of initial states stands for; by default that itself."""
+        """The state of an element of the space of initial states; by default the element itself."""
         return init
 
     def initial_memory(self, state: Columns, constants: Constants, xp: Any) -> Columns:

@@ -1,4 +1,4 @@
-"""What a domain parameter of a simulated system is: its nominal value, what is allowed, and how it varies."""
+"""Domain parameters of simulated systems: nominal value, allowed range, and variation."""
 
 from __future__ import annotations
 

@@ -73,8 +73,8 @@ class PendulumModel(SimModel):
         return (0.0, 0.0), (0.0, 0.0)
 
     def initial_state(self, uniforms: Columns, constants: Constants, xp: Any) -> Columns:
-        rest = constants["pole_mass"] * 0.0
-        return rest, rest
+        zero = constants["pole_mass"] * 0.0
+        return zero, zero
 
     def energy(self, state: Columns, constants: Constants, xp: Any) -> Column:
         theta, theta_dot = state

@@ -42,7 +42,7 @@ class SimEnv(BatchedEnv):
     """A simulated system with a task.
 
     The reward of a step is that of the state before it and of the action as it was given; the system gets the action
-    within its bounds, which ``info["act_applied"]`` tells. ``terminated`` means success, or a state outside of
+    within its bounds, which ``info["act_applied"]`` reports. ``terminated`` means success, or a state outside of
     ``state_space`` (which the last observation then shows), ``truncated`` the horizon.
 
     ``reset(seed, options)`` takes the options ``init_state``, a state ``(S,)`` or an element of the model's own space
@@ -74,9 +74,12 @@ class SimEnv(BatchedEnv):
     ) -> None:
         if not isinstance(model, SimModel):
             raise TypeError(f"model must be a SimModel, got {type(model).__name__}")
-        given = {"dt": model.dt if dt is None else dt, "max_steps": model.max_steps if max_steps is None else max_steps}
+        own_options = {
+            "dt": model.dt if dt is None else dt,
+            "max_steps": model.max_steps if max_steps is None else max_steps,
+        }
         config = SimConfig(model, NoTask(), model.dt, model.max_steps, model.nominal)
-        config = config.with_(task=task, params=domain_param or {}, initial=init_space, **given)
+        config = config.with_(task=task, params=domain_param or {}, initial=init_space, **own_options)
         super().__init__(SimSimulator(config, name=type(self).__name__), render_mode)
 
     # -- configuration -----------------------------------------------------------------------------------------------
@@ -88,7 +91,7 @@ class SimEnv(BatchedEnv):
 
     @property
     def plan_options(self) -> tuple[str, ...]:
-        """What of a plan a reset wants to know: where rollouts are cut off, if rewards count the remaining steps."""
+        """Plan options that a reset needs: the step limit, if rewards count the remaining steps."""
         return ("max_steps",) if self.task.needs_horizon else ()
 
     @property
@@ -127,8 +130,8 @@ class SimEnv(BatchedEnv):
     def init_space(self) -> Any:
         """Where episodes start: a ``Box``, a state, or a list of states to choose from with equal chances.
 
-        ``None`` stands for the model's own, which is shown as the ``Box`` around it. What is set holds until it is set
-        again, whatever happens to the domain parameters.
+        ``None`` means the model's own, which is shown as the ``Box`` around it. What is set holds until it is set
+        again, also when the domain parameters change.
         """
         own = self.config.initial.shown()
         return Box(*self.config.initial_bounds(), dtype=np.float64) if own is None else own
@@ -204,7 +207,7 @@ class SimEnv(BatchedEnv):
         return super().step(action)
 
     def observe(self, state: np.ndarray) -> np.ndarray:
-        """What is observed in ``state (S,)``."""
+        """The observation of ``state (S,)``."""
         state = np.asarray(state, dtype=np.float64)
         if state.shape != (len(self.model.state_labels),):
             raise ShapeError(f"state must have shape ({len(self.model.state_labels)},), got {state.shape}")
@@ -217,26 +220,26 @@ class SimEnv(BatchedEnv):
             NotImplementedError: The observation does not determine the state.
             ValueError: An observation is not finite, or is none of this system, far off what any state shows.
         """
-        given, labels = np.asarray(observations, dtype=np.float64), self.model.observation_labels
-        if given.ndim == 0 or given.shape[-1] != len(labels):
+        array, labels = np.asarray(observations, dtype=np.float64), self.model.observation_labels
+        if array.ndim == 0 or array.shape[-1] != len(labels):
             raise ShapeError(
-                f"observations must have shape (..., {len(labels)}) ({', '.join(labels)}), got {given.shape}"
+                f"observations must have shape (..., {len(labels)}) ({', '.join(labels)}), got {array.shape}"
             )
-        rows = given.reshape(-1, len(labels))
+        rows = array.reshape(-1, len(labels))
         columns = tuple(np.ascontiguousarray(rows.T))
         states = np.stack(self.model.state_from_observation(columns, np), axis=-1)
         shown = np.stack(self.model.observe(tuple(states.T), np), axis=-1)
         wrong = np.argwhere(~(np.abs(shown - rows) <= _MOST_OFF))
         if len(wrong):
             row, entry = wrong[0]
-            where = "" if given.ndim == 1 else f" in row {row}"
+            where = "" if array.ndim == 1 else f" in row {row}"
             if not np.isfinite(rows[row, entry]):
                 raise ValueError(f"observations must be finite, {labels[entry]!r} is {rows[row, entry]}{where}")
             raise ValueError(
                 f"no state of the {self.model.name} shows {labels[entry]} = {rows[row, entry]:g}{where}: the nearest "
                 f"one shows {shown[row, entry]:g}; check units and the order of columns"
             )
-        return states.reshape(*given.shape[:-1], len(self.model.state_labels))
+        return states.reshape(*array.shape[:-1], len(self.model.state_labels))
 
     def limit_act(self, act: np.ndarray) -> np.ndarray:
         """``act (A,)`` within its bounds (a copy)."""
@@ -268,13 +271,13 @@ class SimEnv(BatchedEnv):
         return f"<{type(self).__name__}: {self.model.name}, dt={self.dt:g}, max_steps={self.max_steps}{params}>"
 
     def batched_slots(self, num_slots: int) -> SimSlots:
-        """Many of this environment, stepped as arrays (said here, beside ``step``: see ``has_simulator``)."""
+        """Many of this environment, stepped as arrays (defined here, beside ``step``: see ``has_simulator``)."""
         return SimSlots(num_slots, self)
 
     # -- helpers -----------------------------------------------------------------------------------------------------
 
     def _change(self, **changes: Any) -> None:
-        """Go on with another configuration from the present state."""
+        """Continue with another configuration from the present state."""
         config, before = self.config.with_(**changes), self._rows
         self.use(SimSimulator(config, name=type(self).__name__))
         self._rows.resume(before, before.state._replace(horizon=np.array([config.max_steps], dtype=np.float64)))

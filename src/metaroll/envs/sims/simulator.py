@@ -40,7 +40,7 @@ class SimState(NamedTuple):
 
     Attributes:
         values: The system's state, a column per label.
-        memory: What its next step needs besides.
+        memory: Further inputs of its next step.
         count: Steps since the start.
         horizon: Steps of the episode: those of the environment, or fewer where the rollout is cut off before.
         ended: 1 once the episode has ended, so that the final reward has been given, else 0.
@@ -54,7 +54,7 @@ class SimState(NamedTuple):
 
 
 class SimOutcome(NamedTuple):
-    """What one step leads to."""
+    """The result of one step."""
 
     state: SimState
     applied: Columns
@@ -104,7 +104,7 @@ class SimSimulator(Simulator):
     Args:
         config: Model, task, time, domain parameters and initial states.
         dtype: ``"float64"``, in which a row is bit-equal to the single environment, or ``"float32"``, which is faster.
-        name: What rollouts call the environment.
+        name: Name of the environment in rollouts.
     """
 
     takes = "DomainParamUpdate"
@@ -169,9 +169,9 @@ class SimSimulator(Simulator):
         """Step with ``actions (N, A)``, which are clipped."""
         dtype = state.count.dtype
         columns = tuple(xp.asarray(actions[:, i], dtype=dtype, copy=True) for i in range(actions.shape[1]))
-        found = step_columns(self.config, constants, state, columns, xp)
-        infos = {"act_applied": self._rows(found.applied, state, xp)}
-        return NextState(found.state, found.reward, found.terminated, found.truncated, infos)
+        result = step_columns(self.config, constants, state, columns, xp)
+        infos = {"act_applied": self._rows(result.applied, state, xp)}
+        return NextState(result.state, result.reward, result.terminated, result.truncated, infos)
 
     def _from_elements(self, elements: Columns, constants: DerivedConstants, xp: Any) -> SimState:
         model = self.config.model
@@ -194,14 +194,14 @@ class SimSlots(SimulatorSlots):
         num_slots: How many.
         setting: A simulated environment, or its ``config``: what plans without ``env_update`` run in.
         dtype: ``"float64"``, or ``"float32"``, in which many slots are stepped faster.
-        name: What rollouts call the environment.
+        name: Name of the environment in rollouts.
     """
 
     def __init__(self, num_slots: int, setting: Any, *, dtype: str = "float64", name: str | None = None) -> None:
         simulator = setting.simulator if isinstance(setting, BatchedEnv) else None
         config = simulator.config if isinstance(simulator, SimSimulator) else setting
         if not isinstance(config, SimConfig):
-            raise TypeError(f"setting must be a simulated environment (QCartPoleSwingUpEnv(), say), got {setting!r}")
+            raise TypeError(f"setting must be a simulated environment (e.g. QCartPoleSwingUpEnv()), got {setting!r}")
         super().__init__(num_slots, SimSimulator(config, dtype, type(setting).__name__ if name is None else name))
 
 

@@ -1,4 +1,4 @@
-"""What is to be done in a simulator: reward, success, failure and final reward, on columns."""
+"""Tasks of simulators: reward, success, failure and final reward, on columns."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ class SimTask(ABC):
             action: As it was given, not clipped to its bounds.
             following: State after the step.
             remaining: Steps left after this one.
-            scales: What ``scales`` returned.
+            scales: Result of ``scales``.
             xp: Array namespace.
         """
 
@@ -212,8 +212,8 @@ class SimTask(ABC):
             idle: An action of zeros.
             remaining: Steps that were left.
             failed: Whether ``state`` lies outside its bounds.
-            succeeded: What ``has_succeeded`` returned.
-            scales: What ``scales`` returned.
+            succeeded: Result of ``has_succeeded``.
+            scales: Result of ``scales``.
             xp: Array namespace.
         """
         return 0.0
@@ -225,7 +225,7 @@ class _DesiredState(SimTask, ABC):
 
     Args:
         state_des: Desired state, one number per entry.
-        reward: What errors and actions cost.
+        reward: Costs of errors and actions.
     """
 
     state_des: tuple[float, ...]
@@ -242,13 +242,13 @@ class _DesiredState(SimTask, ABC):
         object.__setattr__(self, "state_des", desired)
 
     def check(self, model: SimModel) -> None:
-        for what, found, labels in (
+        for what, values, labels in (
             ("state_des", self.state_des, model.state_labels),
             ("action_weights", self.reward.action_weights, model.action_labels),
         ):
-            if len(found) != len(labels):
+            if len(values) != len(labels):
                 raise ShapeError(
-                    f"{what} must have one entry for each of {', '.join(labels)} of the {model.name}, got {found}"
+                    f"{what} must have one entry for each of {', '.join(labels)} of the {model.name}, got {values}"
                 )
         constants = model.constants({name: np.array([value]) for name, value in model.nominal.items()}, np)
         with np.errstate(all="ignore"):
@@ -279,7 +279,7 @@ class DesStateTask(_DesiredState):
 
     Args:
         state_des: Desired state, one number per entry.
-        reward: What errors and actions cost.
+        reward: Costs of errors and actions.
     """
 
     def error(self, state: Columns, xp: Any) -> Columns:
@@ -293,7 +293,7 @@ class RadiallySymmDesStateTask(_DesiredState):
 
     Args:
         state_des: Desired state.
-        reward: What errors and actions cost.
+        reward: Costs of errors and actions.
         idcs: Which entries of the state are angles in rad; all others (velocities, too) are left as they are.
     """
 

@@ -56,7 +56,7 @@ class GymSlots(Slots):
     """A list of environments behind the ``Slots`` protocol.
 
     What a rollout does depends on its plan alone: every reset is seeded from the plan, and an environment that carries
-    an earlier plan's update is put back, or built anew, before the next plan starts. Time limits of Gymnasium stay
+    an earlier plan's update is put back, or rebuilt, before the next plan starts. Time limits of Gymnasium stay
     truncation, endings termination, and nothing resets itself. Observations, actions and infos are copied, since an
     environment may hand out, or keep, the same memory at every step.
 
@@ -76,7 +76,7 @@ class GymSlots(Slots):
         forgetful = bool(getattr(getattr(env, "spec", None), "nondeterministic", False))  # Gymnasium's word for it
         self.info = SlotsInfo(env_name(env), can_keep=not share, resumes="nothing" if forgetful else "replay")
         self._spaces = {"observation_space": env.observation_space, "action_space": env.action_space}
-        # Whether observations need a closer look than their shape: parts, or numbers that may not fit.
+        # Whether more than the shape of observations is checked: parts, or numbers that may not fit.
         self._structured = is_structured(env.observation_space)
         self._careful = self._structured or np.dtype(env.observation_space.dtype).kind in "biu"
         self._obs_shape: tuple[int, ...] = env.observation_space.shape or ()
@@ -96,33 +96,33 @@ class GymSlots(Slots):
         return [self._envs.fresh(i) if env is None else env for i, env in enumerate(envs)] if make else envs
 
     def name_of(self, slot: int) -> str:
-        """What the environment in a slot is called."""
+        """The name of the environment in a slot."""
         return self._notes[slot].name
 
     def reset_info(self, slot: int) -> Mapping[str, Any]:
-        """What the environment in a slot told at its last reset."""
+        """The info of the environment in a slot at its last reset."""
         return self._notes[slot].reset_info
 
     def states(self) -> list[np.ndarray | None]:
-        """``state`` of each environment that tells it as numbers."""
+        """``state`` of each environment that reports it as numbers."""
         return [None if note.state_owner is None else read_state(note.state_owner) for note in self._notes]
 
     def time_step(self, slot: int) -> float | None:
-        """Seconds per step, where the environment in a slot tells (``dt``)."""
+        """Seconds per step, where the environment in a slot declares it (``dt``)."""
         return time_step_of(self._envs.env(slot))
 
     def provenance(self, slot: int) -> dict[str, Any] | None:
-        """What the environment in a slot says of its versions and rules (``provenance``), or ``None``."""
-        told = (getattr(layer, "provenance", None) for layer in env_layers(self._envs.env(slot)))
-        found = next((one for one in told if one is not None), None)
-        return dict(found) if isinstance(found, Mapping) else None
+        """The versions and rules of the environment in a slot (``provenance``), or ``None``."""
+        declared = (getattr(layer, "provenance", None) for layer in env_layers(self._envs.env(slot)))
+        first = next((one for one in declared if one is not None), None)
+        return dict(first) if isinstance(first, Mapping) else None
 
     def domain_param(self, slot: int) -> dict[str, Any] | None:
-        """Domain parameters of the rollout in a slot; ``None`` where its environment does not tell them."""
+        """Domain parameters of the rollout in a slot; ``None`` where its environment does not report them."""
         return self._notes[slot].domain_param
 
     def keep(self, slots: np.ndarray) -> None:
-        """Go on with these slots only; the environments of the others are closed."""
+        """Continue with these slots only; the environments of the others are closed."""
         kept = [int(slot) for slot in slots]
         if not self.info.can_keep:
             super().keep(slots)
@@ -137,7 +137,7 @@ class GymSlots(Slots):
     def reset(self, slots: Sequence[int], plans: Sequence[RolloutPlan]) -> Any:
         """Start ``plans[i]`` in slot ``slots[i]``; first observations ``(len(slots), ...)``.
 
-        ``plan.init_state`` is handed to the environment as ``options={"init_state": ...}``; one that tells its
+        ``plan.init_state`` is handed to the environment as ``options={"init_state": ...}``; one that reports its
         ``state``, and then is in another, has ignored it, which is an error. Wrappers may ask for more of the plan
         (see ``env_state``).
 
@@ -268,14 +268,14 @@ class GymSlots(Slots):
 
 @dataclass
 class _Note:
-    """What is known of the environment in a slot, and of its episode.
+    """Facts about the environment in a slot, and its episode.
 
     Attributes:
         name: Of the environment, which an update may have replaced by another.
         wanted: Which entries of plans it wants to hear.
         may_choose: Whether a wrapper may choose where episodes start.
         state_owner: Its layer that has a state.
-        reset_info: What it told at its last reset.
+        reset_info: The info of its last reset.
         domain_param: Its domain parameters.
     """
 
@@ -317,14 +317,14 @@ class _EnvGroup:
         return None if held is None else held.env
 
     def prepare(self, slot: int, update: EnvUpdate | None) -> Any:
-        """The environment of ``slot`` as ``update`` makes it from the source, whatever the slot held before."""
+        """The environment of ``slot`` as ``update`` makes it from the source, independent of the slot's past."""
         if update is None or isinstance(update, TaskNote):
             return self.fresh(slot)
         if update.builds_env:
             self._drop(slot)
             return self._install(slot, update(None), update)
         held = self._held[slot]
-        # An update that does not say so may leave traces of the one before: it gets an untouched environment.
+        # Unless it declares otherwise, an update may leave traces of the one before: it gets an untouched environment.
         may_stay = held is not None and held.update is not None and update.replaces(held.update)
         if not may_stay and isinstance(update, SetTaskUpdate):
             may_stay = self._unpark(slot, update)
@@ -432,7 +432,7 @@ def _action_converter(space: gymnasium.Space, num_slots: int) -> Callable[[Any, 
         return to_choices
 
     shape = (num_slots, *(space.shape or ()))
-    # A cast is all that float32 takes; integers and wider floats need a look at the bounds.
+    # A cast is all that float32 takes; integers and wider floats need a check of the bounds.
     size, dtype = int(np.prod(shape)), space.dtype if space.dtype == np.float32 else None
 
     def to_boxes(actions: np.ndarray, live: list[int]) -> list[Any]:
@@ -459,7 +459,7 @@ def _truth_value(name: str, value: Any) -> bool:
 
 
 class _StepError(TypeError):
-    """Says already what is wrong with what ``step`` returned."""
+    """An error that already explains what is wrong with the result of ``step``."""
 
 
 def _explained(error: Exception, result: Any, space: gymnasium.Space) -> Exception:

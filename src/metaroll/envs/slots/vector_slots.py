@@ -31,10 +31,10 @@ class VectorEnvSlots(Slots):
 
     ``SyncVectorEnv`` in its SAME_STEP mode hands out the last observation uncopied: a sub-environment that shows the
     same memory at every step has overwritten it by then. The other modes are safe.
-    ``AsyncVectorEnv`` (of Gymnasium 1.4, say) loses texts in its shared memory; make it with ``shared_memory=False``.
+    ``AsyncVectorEnv`` (e.g. of Gymnasium 1.4) loses texts in its shared memory; make it with ``shared_memory=False``.
 
-    A rollout depends on its plan alone if every sub-environment has a generator of its own. Environments that accept
-    just one seed for all of them (Gymnasium's own vectorized CartPole, say) are used too, with a warning: there a
+    A rollout depends on its plan alone if every sub-environment has its own generator. Environments that accept
+    just one seed for all of them (e.g. Gymnasium's own vectorized CartPole) are used too, with a warning: there a
     rollout depends on all that started together.
 
     Args:
@@ -89,7 +89,7 @@ class VectorEnvSlots(Slots):
         return take_rows(self._last, list(slots))
 
     def step(self, actions: Any, active: np.ndarray) -> SlotStep:
-        """Step the environment; rows of slots that are not active are ignored, whatever happens there."""
+        """Step the environment; rows of slots that are not active are ignored."""
         active = np.asarray(active, dtype=bool)
         stale = ~active & self._ended  # they wait for a plan: without autoreset a step would fail there
         if self.mode is AutoresetMode.DISABLED and stale.any():
@@ -110,9 +110,9 @@ class VectorEnvSlots(Slots):
         return SlotStep(take_rows(self._last, slice(None)), rewards, terminated, truncated, own, states)
 
     def states(self) -> list[np.ndarray | None] | None:
-        """``state`` of each sub-environment of a ``SyncVectorEnv`` that tells it as numbers.
+        """``state`` of each sub-environment of a ``SyncVectorEnv`` that reports it as numbers.
 
-        With autoreset in the same step the states at the ends of episodes are gone, so none are told.
+        With autoreset in the same step the states at the ends of episodes are gone, so none are reported.
         """
         inner: Any = self.env.unwrapped
         if not isinstance(inner, SyncVectorEnv) or self.mode is AutoresetMode.SAME_STEP:
@@ -186,10 +186,10 @@ class VectorEnvSlots(Slots):
         finals = infos.get("final_obs", infos.get("final_observation"))
         if finals is None:
             raise ValueError(
-                f"{self.info.name} resets in the same step but does not tell the last observation in infos['final_obs']"
+                f"{self.info.name} resets in the same step without the last observation in infos['final_obs']"
             )
         final_infos = infos.get("final_info")
-        told = _info_dicts(final_infos, self.num_slots) if isinstance(final_infos, Mapping) else final_infos
+        infos_of_slots = _info_dicts(final_infos, self.num_slots) if isinstance(final_infos, Mapping) else final_infos
         shown = getattr(self.env.unwrapped, "_env_obs", None)  # of a SyncVectorEnv: what the resets have returned
         for slot in ended.tolist():
             if shown is not None and finals[slot] is shown[slot]:
@@ -199,7 +199,9 @@ class VectorEnvSlots(Slots):
                 )
             write_element(self._space, self._last, slot, finals[slot], "the final observation")
             dicts[slot] = (
-                {name: own_copy(value, keep_objects=True) for name, value in (told[slot] or {}).items()} if told else {}
+                {name: own_copy(value, keep_objects=True) for name, value in (infos_of_slots[slot] or {}).items()}
+                if infos_of_slots
+                else {}
             )
 
 

@@ -97,7 +97,7 @@ class ActDelayWrapper(OwnParamsWrapper):
         return memory["delays"][rows].tolist()
 
     def resume_rows(self, memory: Memory, rows: np.ndarray, saved: Memory) -> None:
-        """Go on with what is on its way; the rings of both sides get the length of the longer one."""
+        """Continue with what is on its way; the rings of both sides get the length of the longer one."""
         saved = dict(saved)
         self._lengthen(memory, saved["ring"].shape[1])
         self._lengthen(saved, memory["ring"].shape[1])

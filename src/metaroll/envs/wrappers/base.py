@@ -1,7 +1,7 @@
-"""What all wrappers share, and ways through a chain of them.
+"""The base of all wrappers, and ways through a chain of them.
 
-A wrapper says once what it does, as functions of rows: one environment is stepped with one row (``ChainWrapper.step``),
-many with one row each (``WrappedSlots``).
+A wrapper defines once what it does, as functions of rows: one environment is stepped with one row
+(``ChainWrapper.step``), many with one row each (``WrappedSlots``).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 Memory = dict[str, np.ndarray]
-"""What a wrapper remembers: name -> array ``(N, ...)``, one row per environment."""
+"""The memory of a wrapper: name -> array ``(N, ...)``, one row per environment."""
 
 _MEMORY = "memory/"
 
@@ -73,7 +73,7 @@ def typed_env(env: Any, kind: type | tuple[type, ...]) -> Any:
 
 
 def taken_params(env: Any, params: Mapping[str, float]) -> dict[str, Any]:
-    """What our wrappers say that they make of domain parameters that are set; the others as they are.
+    """The values that our wrappers make of domain parameters that are set; the others as they are.
 
     Raises:
         ValueError: A wrapper refuses a value.
@@ -113,7 +113,7 @@ def check_wrapped(env: Any) -> None:
 
 
 class RowStep(NamedTuple):
-    """What a step of k rows gave: ``observations (k, ...)``, rewards, endings, and infos that wrappers add.
+    """The result of a step of k rows: ``observations (k, ...)``, rewards, endings, and infos that wrappers add.
 
     ``inner`` are those infos of the environment inside that the wrapper asks for (``ChainWrapper.info_names``).
     """
@@ -131,7 +131,7 @@ class ChainWrapper(gymnasium.Wrapper, ABC):
 
     A wrapper consists of functions of rows. Those that are ``None`` here are optional methods: a class that has none
     leaves that side of the environment as it is. ``memory`` holds what the wrapper remembers of each row,
-    ``rows (k,)`` says which of them are meant; rows do not depend on one another.
+    ``rows (k,)`` selects them; rows do not depend on one another.
     """
 
     rows_in: Callable[..., np.ndarray] | None = None
@@ -151,8 +151,8 @@ class ChainWrapper(gymnasium.Wrapper, ABC):
 
     info_names: tuple[str, ...] = ()
     """Infos of the environment inside that ``restarts`` and ``rows_out`` need, in ``RowStep.inner``."""
-    tells_applied = True
-    """Whether infos tell, as ``act_applied``, which actions reached the environment, unless that does so itself."""
+    reports_applied = True
+    """Whether infos report, as ``act_applied``, which actions reached the environment, unless that does so itself."""
 
     def __init__(self, env: Any) -> None:
         check_wrapped(env)
@@ -167,13 +167,13 @@ class ChainWrapper(gymnasium.Wrapper, ABC):
         return {}
 
     def plans_in(self, plans: Sequence[RolloutPlan]) -> Sequence[RolloutPlan]:
-        """What plans mean for the environments inside."""
+        """The plans for the environments inside."""
         table = PlanTable.of(plans)
         updates = [self.inner_update(update) for update in table.updates]
         return table if updates == table.updates else table.with_updates(updates)
 
     def inner_update(self, update: EnvUpdate | None) -> EnvUpdate | None:
-        """What an update means for the environment inside: a task of a class of wrappers is a task of what it wraps."""
+        """The update for the environment inside: a task of a class of wrappers is a task of what it wraps."""
         if type(update) is not SetTaskUpdate or update.env_type is not type(self) or update.wrapper_constructor:
             return update
         owner = layer_with(self, "set_task")
@@ -187,12 +187,13 @@ class ChainWrapper(gymnasium.Wrapper, ABC):
         Args:
             memory: Changed.
             rows: Which, ``(k,)``.
-            env_seeds: What the environments inside were reset with, ``(k,)``; ``None``: no seed was given.
+            env_seeds: Seeds of the resets of the environments inside, ``(k,)``; ``None``: no seed was given.
             plans: As ``plans_in`` has returned them; ``None`` where an environment is reset by hand.
         """
 
     def unseen(self, observations: np.ndarray) -> np.ndarray:
-        """What is inside where ``observations (k, ...)`` are shown: the inverse of ``rows_seen`` without noise.
+        """The observations inside where ``observations (k, ...)`` are shown: the inverse of ``rows_seen`` without
+        noise.
 
         Raises:
             NotImplementedError: That is not known.
@@ -202,15 +203,15 @@ class ChainWrapper(gymnasium.Wrapper, ABC):
         return observations
 
     def taken_params(self, params: Mapping[str, float]) -> dict[str, Any]:
-        """Domain parameters that are set here, as ``row_params`` tells them of episodes: a delay is rounded, say."""
+        """Domain parameters that are set here, as ``row_params`` reports them for episodes (e.g. a rounded delay)."""
         return taken_params(self.env, params)
 
     def row_kinds(self, memory: Memory, rows: np.ndarray) -> Sequence[Hashable] | None:
-        """What ``row_params`` takes from ``memory``, an entry for each of ``rows (k,)``; ``None``: not known."""
+        """The input of ``row_params`` from ``memory``, an entry for each of ``rows (k,)``; ``None``: not known."""
         return [None] * len(rows) if self.row_params is None else None
 
     def resume_rows(self, memory: Memory, rows: np.ndarray, saved: Memory) -> None:
-        """Go on in ``rows (k,)``, which have been started with the same plans, from what was remembered elsewhere.
+        """Continue in ``rows (k,)``, which have been started with the same plans, from what was remembered elsewhere.
 
         Args:
             memory: Changed.
@@ -246,12 +247,12 @@ class ChainWrapper(gymnasium.Wrapper, ABC):
         return observation, reward, terminated, truncated, info  # type: ignore[return-value]
 
     def _step_as_rows(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        found: dict[str, Any] = {}
+        inner_info: dict[str, Any] = {}
 
         def step(commands: np.ndarray) -> RowStep:
-            given = action if self.rows_in is None else _element(self._commands_space, commands)
-            observation, reward, terminated, truncated, info = self.env.step(given)
-            found.update(info)
+            command = action if self.rows_in is None else _element(self._commands_space, commands)
+            observation, reward, terminated, truncated, info = self.env.step(command)
+            inner_info.update(info)
             shown, inner = np.asarray(observation)[None], _inner_infos([info], self.info_names, _ONE)
             return RowStep(shown, np.array([reward]), np.array([terminated]), np.array([truncated]), {}, inner)
 
@@ -261,8 +262,8 @@ class ChainWrapper(gymnasium.Wrapper, ABC):
         actions = np.zeros((1, 0)) if self.rows_in is None else _row(self.action_space, action)
         out = self.advance(actions, self._memory, _ONE, step, reset)
         added = {name: values[0] for name, values in out.infos.items()}
-        rest = (values[0].item() for values in (out.rewards, out.terminated, out.truncated))
-        return (out.observations[0], *rest, {**added, **found})  # type: ignore[return-value]
+        outcome = (values[0].item() for values in (out.rewards, out.terminated, out.truncated))
+        return (out.observations[0], *outcome, {**added, **inner_info})  # type: ignore[return-value]
 
     def advance(
         self,
@@ -282,28 +283,28 @@ class ChainWrapper(gymnasium.Wrapper, ABC):
             reset: Resets some of them, given their rows and seeds; returns their observations.
         """
         commands = actions if self.rows_in is None else self.rows_in(actions, memory, rows)
-        found = step(commands)
-        again = None if self.restarts is None else self.restarts(found, memory, rows)
+        inside = step(commands)
+        again = None if self.restarts is None else self.restarts(inside, memory, rows)
         if again is not None and len(again[0]):
-            observations = np.array(found.observations)
+            observations = np.array(inside.observations)
             observations[again[0]] = reset(rows[again[0]], again[1])
-            found = found._replace(observations=observations)
+            inside = inside._replace(observations=observations)
         if self.rows_out is not None:
-            out = self.rows_out(found, memory, rows)
+            out = self.rows_out(inside, memory, rows)
         elif self.rows_seen is not None:
-            out = found._replace(observations=self.rows_seen(found.observations, memory, rows))
+            out = inside._replace(observations=self.rows_seen(inside.observations, memory, rows))
         else:
-            out = found
-        if self.rows_in is not None and self.tells_applied:
+            out = inside
+        if self.rows_in is not None and self.reports_applied:
             out = out._replace(infos={**out.infos, APPLIED: _applied(self._commands_space, commands)})
         return out
 
     def current_observation(self) -> Any:
-        """What is observed now."""
+        """The present observation."""
         return self.seen_now(current_observation(self.env))
 
     def seen_now(self, observation: Any) -> Any:
-        """What is shown of the present observation inside, which has been shown before."""
+        """The shown form of the present observation inside, which has been shown before."""
         return observation
 
     def state_from_observation(self, observations: Any) -> np.ndarray:
@@ -348,7 +349,7 @@ class WrappedSlots(SlotsProxy):
         self._all = np.arange(self.num_slots)
         self._plans: list[RolloutPlan | None] = [None] * self.num_slots
         self._last: np.ndarray | None = None
-        """What each slot has shown last, ``(E, ...)``."""
+        """The last shown observation of each slot, ``(E, ...)``."""
         self._acts = wrapper.rows_in is not None
         self._shows = not (wrapper.rows_seen is None and wrapper.rows_out is None and wrapper.restarts is None)
         """Whether steps outside are others than those inside."""
@@ -394,7 +395,7 @@ class WrappedSlots(SlotsProxy):
         active = np.asarray(active, dtype=bool)
         everyone = bool(active.all())
         rows = self._all if everyone else np.flatnonzero(active)
-        given: Any = _rows(wrapper.action_space, actions, self.num_slots) if self._acts else actions
+        batch: Any = _rows(wrapper.action_space, actions, self.num_slots) if self._acts else actions
         inner: list[SlotStep] = []
 
         def step(commands: np.ndarray) -> RowStep:
@@ -402,21 +403,21 @@ class WrappedSlots(SlotsProxy):
             if self._acts and not everyone:
                 whole = np.zeros((self.num_slots, *commands.shape[1:]), dtype=commands.dtype)
                 whole[rows] = commands
-            found = self._slots.step(whole, active)
-            inner.append(found)
-            shown, rewards, terminated, truncated = found[:4]
-            infos = _inner_infos(found.infos, wrapper.info_names, rows)
+            result = self._slots.step(whole, active)
+            inner.append(result)
+            shown, rewards, terminated, truncated = result[:4]
+            infos = _inner_infos(result.infos, wrapper.info_names, rows)
             if everyone:
                 return RowStep(shown, rewards, terminated, truncated, {}, infos)
             shown = shown[rows] if self._shows else shown
             return RowStep(shown, rewards[rows], terminated[rows], truncated[rows], {}, infos)
 
-        own = given if everyone or not self._acts else given[rows]
+        own = batch if everyone or not self._acts else batch[rows]
         out = wrapper.advance(own, self._memory, rows, step, self._restart)
         return self._whole(inner[0], out, rows, everyone)
 
     def keep(self, slots: np.ndarray) -> None:
-        """Go on with these slots only."""
+        """Continue with these slots only."""
         super().keep(slots)
         self._memory = {name: values[slots] for name, values in self._memory.items()}
         self._plans = [self._plans[int(slot)] for slot in slots]
@@ -424,14 +425,14 @@ class WrappedSlots(SlotsProxy):
         self._all = np.arange(self.num_slots)
 
     def running_state(self, slots: np.ndarray) -> dict[str, np.ndarray]:
-        """What is inside, and what the wrapper remembers."""
+        """The state inside, and the wrapper's memory."""
         own = {f"{_MEMORY}{name}": values[slots] for name, values in self._memory.items()}
         if self._last is not None:
             own[_MEMORY] = self._last[slots]
         return {f"inside/{name}": values for name, values in self._slots.running_state(slots).items()} | own
 
     def resume(self, slots: np.ndarray, state: Mapping[str, np.ndarray]) -> None:
-        """Go on from ``running_state``."""
+        """Continue from ``running_state``."""
         inside = {name.removeprefix("inside/"): v for name, v in state.items() if name.startswith("inside/")}
         self._slots.resume(slots, inside)
         saved = {name: state[f"{_MEMORY}{name}"] for name in self._memory}
@@ -485,17 +486,17 @@ def _rows(space: gymnasium.Space, actions: Any, num_rows: int) -> np.ndarray:
     """Actions ``(E, ...)`` of slots in the shape and type of ``space``."""
     if isinstance(space, Discrete):
         return np.array(actions)
-    given = np.asarray(actions)
+    array = np.asarray(actions)
     shape = (num_rows, *(space.shape or ()))
-    if given.shape != shape:
-        if given.size != np.prod(shape) or len(given) != num_rows:
-            raise ShapeError(f"actions must have shape {shape}, got {given.shape}")
-        given = given.reshape(shape)
-    return given.astype(space.dtype)
+    if array.shape != shape:
+        if array.size != np.prod(shape) or len(array) != num_rows:
+            raise ShapeError(f"actions must have shape {shape}, got {array.shape}")
+        array = array.reshape(shape)
+    return array.astype(space.dtype)
 
 
 def _element(space: gymnasium.Space, commands: np.ndarray) -> Any:
-    """One action for an environment, in memory of its own."""
+    """One action for an environment, in its own memory."""
     return int(commands[0]) + int(space.start) if isinstance(space, Discrete) else commands[0].copy()
 
 
@@ -507,25 +508,25 @@ def _inner_infos(
     Raises:
         DataError: The environment does not give one of them.
     """
-    found = {}
+    columns = {}
     for name in names:
         if isinstance(infos, Mapping):
             column = infos[name][rows] if name in infos else None
         else:
-            told = [infos[row].get(name) for row in rows]
-            column = None if any(value is None for value in told) else np.array(told)
+            values = [infos[row].get(name) for row in rows]
+            column = None if any(value is None for value in values) else np.array(values)
         if column is None:
             known = infos if isinstance(infos, Mapping) else infos[rows[0]]
             raise DataError(
-                f"the info {name!r} must be told with every step, but is not; the environment has: "
+                f"the info {name!r} must be reported with every step, but is not; the environment has: "
                 f"{', '.join(sorted(known)) or 'none'}"
             )
-        found[name] = column
-    return found
+        columns[name] = column
+    return columns
 
 
 def _applied(space: gymnasium.Space, commands: np.ndarray) -> np.ndarray:
-    """What environments make of ``commands``: within the bounds of a Box, choices as the environment counts them."""
+    """``commands`` as environments apply them: within the bounds of a Box, choices as the environment counts them."""
     if isinstance(space, Discrete):
         return commands + space.start
     return np.minimum(np.maximum(commands, space.low), space.high) if isinstance(space, Box) else commands

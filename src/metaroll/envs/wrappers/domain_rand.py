@@ -32,7 +32,7 @@ __all__ = [
     "remove_all_dr_wrappers",
 ]
 
-_STREAM = 0x6472  # apart from the environment's own stream and from those of other wrappers
+_STREAM = 0x6472  # separate from the environment's own stream and from those of other wrappers
 _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 
 
@@ -40,15 +40,15 @@ class DomainRandWrapper(ChainWrapper, ABC):
     """Base of the wrappers that choose domain parameters at every reset.
 
     Each reset starts from the values that the environment had when it was wrapped: a parameter that is not chosen has
-    that value, whatever was drawn before. Parameters that are given (``reset(options={"domain_param": {...}})``, a
+    that value, independent of earlier draws. Parameters that are given (``reset(options={"domain_param": {...}})``, a
     ``DomainParamUpdate``, ``domain_param = {...}`` before the reset) replace the draw of that one reset as a whole.
     Evaluations (plans with ``eval``, or ``options={"eval": True}``) run with the values of the beginning, unless
     ``in_evaluation``. What is chosen depends on the seed of the reset alone; the info of the reset and
-    ``rollout_info["domain_param"]`` tell it. Of several such wrappers the outermost chooses.
+    ``rollout_info["domain_param"]`` report it. Of several such wrappers the outermost chooses.
 
     Args:
         env: Any Gymnasium environment whose domain parameters ``DomainParamUpdate`` can set.
-        randomizer: What they are drawn from.
+        randomizer: Their distribution.
         in_evaluation: Randomize evaluations, too.
     """
 
@@ -73,7 +73,7 @@ class DomainRandWrapper(ChainWrapper, ABC):
 
     @property
     def domain_param(self) -> dict[str, Any]:
-        """The present domain parameters: all that the environment tells, and those that were chosen here."""
+        """The present domain parameters: all that the environment reports, and those that were chosen here."""
         return {**(self._base if self._chosen is None else self._chosen), **(domain_params_of(self.env) or {})}
 
     @domain_param.setter
@@ -98,7 +98,7 @@ class DomainRandWrapper(ChainWrapper, ABC):
 
     def choose(
         self,
-        given: Mapping[str, float] | None,
+        fixed: Mapping[str, float] | None,
         seed: int | None,
         evaluating: bool = False,
         rollout: tuple[int, int] | None = None,
@@ -106,14 +106,14 @@ class DomainRandWrapper(ChainWrapper, ABC):
         """Values for one rollout, of all parameters that are ever changed here.
 
         Args:
-            given: Values that replace the draw.
-            seed: Seed of the reset; ``None`` goes on with what there was.
+            fixed: Values that replace the draw.
+            seed: Seed of the reset; ``None`` continues with what there was.
             evaluating: Whether the rollout is an evaluation.
             rollout: Batch and place of the rollout, if they are known.
         """
-        if given is None:
-            given = {} if evaluating and not self.in_evaluation else self._draw(self._stream(seed), rollout)
-        return self._with_base(given)
+        if fixed is None:
+            fixed = {} if evaluating and not self.in_evaluation else self._draw(self._stream(seed), rollout)
+        return self._with_base(fixed)
 
     @abstractmethod
     def _draw(self, generator: np.random.Generator, rollout: tuple[int, int] | None) -> Mapping[str, float]:
@@ -137,9 +137,9 @@ class DomainRandWrapper(ChainWrapper, ABC):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Choose domain parameters, then start an episode (see the class for the options)."""
         options = dict(options or {})
-        given = options.pop("domain_param", None)
-        given = self._given if given is None else DomainParamUpdate(given).task
-        values = self.choose(given, seed, bool(options.get("eval", False)), options.get("rollout"))
+        fixed = options.pop("domain_param", None)
+        fixed = self._given if fixed is None else DomainParamUpdate(fixed).task
+        values = self.choose(fixed, seed, bool(options.get("eval", False)), options.get("rollout"))
         if values or self._chosen:
             set_domain_params(self.env, values)
         self._chosen, self._given = values, None
@@ -182,9 +182,9 @@ class DomainRandWrapper(ChainWrapper, ABC):
                 f"random domain parameters in batches go together with DomainParamUpdate, got {update!r}; step a list "
                 "of environments: make_slots(..., plans=plans)"
             )
-        given = update.task or None if isinstance(update, DomainParamUpdate) else None
+        fixed = update.task or None if isinstance(update, DomainParamUpdate) else None
         _, sub_seed, sub_sub_seed = plan.seed or (0, 0, 0)
-        return self.choose(given, env_seed, plan.eval, (sub_seed or 0, sub_sub_seed or 0))
+        return self.choose(fixed, env_seed, plan.eval, (sub_seed or 0, sub_sub_seed or 0))
 
     @property
     def can_batch(self) -> bool:
@@ -213,7 +213,7 @@ class DomainRandWrapperBuffer(DomainRandWrapper):
 
     Args:
         env: See ``DomainRandWrapper``.
-        randomizer: What ``fill_buffer`` draws from.
+        randomizer: Distribution for ``fill_buffer``.
         selection: ``"cyclic"``, or ``"random"``: an entry chosen by the seed of the reset.
         in_evaluation: Randomize evaluations, too.
     """
@@ -264,7 +264,7 @@ class DomainRandWrapperBuffer(DomainRandWrapper):
                 raise ValueError("buffer must hold at least one set of domain parameters, got none")
             entries = [dict(DomainParamUpdate(entry).task) for entry in buffer]
             for name in dict.fromkeys(name for entry in entries for name in entry):
-                self._with_base({name: 0.0})  # an unknown name is found here
+                self._with_base({name: 0.0})  # an unknown name is detected here
             buffer = entries
         self._buffer, self._ring_idx = buffer, 0
 
@@ -296,13 +296,13 @@ class MetaDomainRandWrapper(ChainWrapper):
 
     Args:
         env: An environment with a ``DomainRandWrapper``.
-        dp_mapping: What each entry of an array stands for: ``{0: ("mass", "mean"), 1: ("mass", "std")}``.
+        dp_mapping: The meaning of each entry of an array: ``{0: ("mass", "mean"), 1: ("mass", "std")}``.
     """
 
     def __init__(self, env: Any, dp_mapping: Mapping[int, tuple[str, str]]) -> None:
         super().__init__(env)
-        found = outermost_dr_wrapper(env)
-        if found is None:
+        wrapper = outermost_dr_wrapper(env)
+        if wrapper is None:
             raise TypeError(
                 f"env must be wrapped in DomainRandWrapperLive or DomainRandWrapperBuffer, got {type(env).__name__}"
             )
@@ -312,7 +312,7 @@ class MetaDomainRandWrapper(ChainWrapper):
             if isinstance(pair, str) or not isinstance(pair, Sequence) or len(pair) != 2:
                 raise ValueError(f"dp_mapping must hold pairs such as ('mass', 'mean'), got {pair!r}")
         self.dp_mapping = {i: (str(dp_mapping[i][0]), str(dp_mapping[i][1])) for i in range(len(dp_mapping))}
-        tried = copy.deepcopy(found.randomizer)
+        tried = copy.deepcopy(wrapper.randomizer)
         for name, field in self.dp_mapping.values():
             tried.adapt_one_distr_param(name, field, getattr(tried[name], field, None))
 

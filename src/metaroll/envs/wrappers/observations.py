@@ -30,14 +30,14 @@ class _ObsWrapper(ChainWrapper):
 
     @abstractmethod
     def observation(self, observations: np.ndarray) -> np.ndarray:
-        """What is shown of ``observations (..., *shape)``."""
+        """The shown form of ``observations (..., *shape)``."""
 
     def rows_seen(self, observations: Any, memory: Memory, rows: np.ndarray) -> Any:
-        """What is shown."""
+        """The shown observations."""
         return self.observation(observations)
 
     def seen_now(self, observation: Any) -> Any:
-        """What is shown now."""
+        """The present observation, as shown."""
         return self.observation(np.asarray(observation))
 
 
@@ -188,7 +188,7 @@ class GaussianObsNoiseWrapper(OwnParamsWrapper):
     def start_rows(
         self, memory: Memory, rows: np.ndarray, env_seeds: np.ndarray | None, plans: Sequence[RolloutPlan] | None = None
     ) -> None:
-        """Streams of their own; without seeds the noise goes on."""
+        """Streams of their own; without seeds the noise continues."""
         if env_seeds is not None:
             memory["keys"][rows], memory["shown"][rows] = env_keys(env_seeds), 0
         super().start_rows(memory, rows, env_seeds, plans)
@@ -237,13 +237,13 @@ def _noise_params(one_for_all: bool, noisy: np.ndarray, labels: tuple[str, ...] 
     return {f"obs_noise_std_{names[i]}": np.array([i]) for i in np.flatnonzero(noisy)}
 
 
-def _bounds(name: str, given: Any, own: np.ndarray, labels: tuple[str, ...] | None) -> np.ndarray:
+def _bounds(name: str, limits: Any, own: np.ndarray, labels: tuple[str, ...] | None) -> np.ndarray:
     bounds = own.astype(np.float64)
-    if given is None:
+    if limits is None:
         return bounds
-    if not isinstance(given, Mapping):
-        return _per_entry(name, given, own.shape)
-    for key, value in given.items():
+    if not isinstance(limits, Mapping):
+        return _per_entry(name, limits, own.shape)
+    for key, value in limits.items():
         bounds.reshape(-1)[_position(key, bounds.size, labels)] = float(value)
     return bounds
 

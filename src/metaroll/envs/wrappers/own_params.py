@@ -1,4 +1,4 @@
-"""Wrappers that have domain parameters of their own: what all of them share, and initial states as such parameters."""
+"""Wrappers that have their own domain parameters: what all of them share, and initial states as such parameters."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class OwnParamsWrapper(ChainWrapper, ABC):
 
     Args:
         env: Environment.
-        params: Values of the parameters that are added; also their names, unless ``own_domain_params`` says more.
+        params: Values of the parameters that are added; also their names, unless ``own_domain_params`` names more.
     """
 
     own_domain_params: tuple[str, ...] = ()
@@ -67,7 +67,7 @@ class OwnParamsWrapper(ChainWrapper, ABC):
 
     @property
     def domain_param(self) -> dict[str, Any]:
-        """Those that the environment tells, and the own ones."""
+        """Those that the environment reports, and the own ones."""
         return {**(domain_params_of(self.env) or {}), **self.present_params()}
 
     @domain_param.setter
@@ -76,39 +76,39 @@ class OwnParamsWrapper(ChainWrapper, ABC):
 
     def set_domain_param(self, params: Mapping[str, float]) -> None:
         """Set the own ones here, all others inside."""
-        own, rest = self.split_params(params)
-        if rest:
-            set_domain_params(self.env, rest)
+        own, inner = self.split_params(params)
+        if inner:
+            set_domain_params(self.env, inner)
         self._own = own
 
     def read_domain_params(self, names: Sequence[str]) -> dict[str, float]:
         """Present values of ``names``."""
         own = self.present_params()
-        found = read_domain_params(self.env, [name for name in names if name not in own])
-        return {**found, **{name: float(own[name]) for name in names if name in own}}
+        inner = read_domain_params(self.env, [name for name in names if name not in own])
+        return {**inner, **{name: float(own[name]) for name in names if name in own}}
 
     def taken_params(self, params: Mapping[str, float]) -> dict[str, Any]:
         """The own ones among ``params`` as they are used here, all others as they are inside."""
-        own, rest = self.split_params(params)
-        return {**super().taken_params(rest), **{name: own[name] for name in params if name in own}}
+        own, inner = self.split_params(params)
+        return {**super().taken_params(inner), **{name: own[name] for name in params if name in own}}
 
     def split_params(self, params: Mapping[str, float]) -> tuple[dict[str, Any], dict[str, float]]:
         """The own parameters with the values of ``params``, and the rest of these."""
-        own, rest = dict(self._own), {}
+        own, inner = dict(self._own), {}
         for name, value in params.items():
             if name in self.own_domain_params:
                 own[name] = self.checked_param(name, value)
             else:
-                rest[name] = value
-        return own, rest
+                inner[name] = value
+        return own, inner
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start an episode; of the option ``domain_param``, the own ones are set here."""
         own, params = self._own, (options or {}).get("domain_param")
         if isinstance(params, Mapping):
-            own, rest = self.split_params(params)
-            others = {name: value for name, value in (options or {}).items() if name != "domain_param"}
-            options = {**others, "domain_param": rest} if rest else others or None
+            own, inner = self.split_params(params)
+            kept = {name: value for name, value in (options or {}).items() if name != "domain_param"}
+            options = {**kept, "domain_param": inner} if inner else kept or None
         before, self._own = self._own, own
         try:
             return super().reset(seed=seed, options=self.options_in(options))
@@ -144,17 +144,17 @@ class OwnParamsWrapper(ChainWrapper, ABC):
             return super().plans_in(table)
         own = table.map_updates(self._own_of)
         extras = [
-            {**told, self._key: own[number]}
-            for told, number in zip(table.extras, table.update_of.tolist(), strict=True)
+            {**entries, self._key: own[number]}
+            for entries, number in zip(table.extras, table.update_of.tolist(), strict=True)
         ]
         return table.with_updates(table.map_updates(self.inner_update), extras=extras)
 
     def inner_update(self, update: EnvUpdate | None) -> EnvUpdate | None:
-        """What is left of ``update`` without the own parameters."""
+        """``update`` without the own parameters."""
         if not isinstance(update, DomainParamUpdate):
             return super().inner_update(update)
-        rest = self.split_params(update.task)[1]
-        return DomainParamUpdate(rest) if rest else None
+        inner = self.split_params(update.task)[1]
+        return DomainParamUpdate(inner) if inner else None
 
     def _own_of(self, update: EnvUpdate | None) -> dict[str, Any]:
         return self.split_params(update.task)[0] if isinstance(update, DomainParamUpdate) else self._own
@@ -169,7 +169,7 @@ class InitStateWrapper(OwnParamsWrapper):
 
     Args:
         env: Environment that reads ``reset(options={"init_state": ...})``.
-        base: State ``(S,)`` in which rollouts start as long as nothing else is said.
+        base: State ``(S,)`` in which rollouts start by default.
         entries: Labels (or positions) of the entries that become parameters; ``None`` means all.
         bounds: Name of a parameter -> its lowest and highest value, where they are not those of the state space; what
             is set must lie between them.
@@ -204,18 +204,18 @@ class InitStateWrapper(OwnParamsWrapper):
         self._own = {}
         """Those that have been set."""
 
-    def _checked_bounds(self, space: Any, given: Mapping[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
-        for name in given:
+    def _checked_bounds(self, space: Any, ranges: Mapping[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
+        for name in ranges:
             if name not in self._entry_of:
                 raise unknown_name("parameter in bounds", str(name), self._entry_of)
-        found = {}
+        checked = {}
         for name, entry in self._entry_of.items():
             own = (-np.inf, np.inf) if space is None else (space.low[entry], space.high[entry])
-            low, high = (float(bound) for bound in given.get(name, own))
+            low, high = (float(bound) for bound in ranges.get(name, own))
             if not low < high:
                 raise ValueError(f"bounds of {name!r} must be (low, high) with low < high, got {(low, high)}")
-            found[name] = (low, high)
-        return found
+            checked[name] = (low, high)
+        return checked
 
     def checked_param(self, name: str, value: Any) -> float:
         """A number within the bounds."""
@@ -236,9 +236,9 @@ class InitStateWrapper(OwnParamsWrapper):
     def plans_in(self, plans: Sequence[RolloutPlan]) -> Sequence[RolloutPlan]:
         """Plans with initial states."""
         table = PlanTable.of(super().plans_in(plans))
-        given = [None] * len(table) if table.init_states is None else table.init_states
+        states = [None] * len(table) if table.init_states is None else table.init_states
         own = [extras.get(self._key, self._own) for extras in table.extras]
-        return table.with_init_states([self._state(params, state) for params, state in zip(own, given, strict=True)])
+        return table.with_init_states([self._state(params, state) for params, state in zip(own, states, strict=True)])
 
     def new_memory(self, num_rows: int) -> Memory:
         """The entries of the states in which episodes have started."""
@@ -258,8 +258,8 @@ class InitStateWrapper(OwnParamsWrapper):
         """The entries of the state in which the row has started."""
         return dict(zip(self._entry_of, memory["own"][row].tolist(), strict=True))
 
-    def _state(self, own: Mapping[str, float], given: Any) -> np.ndarray:
-        state = self._base.copy() if given is None else np.array(given, dtype=np.float64)
+    def _state(self, own: Mapping[str, float], chosen: Any) -> np.ndarray:
+        state = self._base.copy() if chosen is None else np.array(chosen, dtype=np.float64)
         if state.shape != self._base.shape:
             raise ShapeError(f"init_state must have shape {self._base.shape}, got {state.shape}")
         for name, value in own.items():

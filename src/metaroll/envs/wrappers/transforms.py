@@ -41,7 +41,7 @@ class DomainParamTransformWrapper(ChainWrapper):
             if scale not in _SCALES:
                 raise unknown_name(f"scale of {name!r}", str(scale), _SCALES)
         self.scales = dict(scales)
-        self.forward(read_domain_params(env, list(scales)))  # a value that is not positive is found here
+        self.forward(read_domain_params(env, list(scales)))  # a value that is not positive is detected here
 
     def forward(self, params: Mapping[str, float]) -> dict[str, Any]:
         """Values as they are reported here, of those that the environment knows."""
@@ -81,7 +81,7 @@ class DomainParamTransformWrapper(ChainWrapper):
         return super().accepts_update(self._inner_update(update))
 
     def _inner_update(self, update: EnvUpdate | None) -> EnvUpdate | None:
-        """What ``update`` means for the environment inside."""
+        """The update for the environment inside."""
         return DomainParamUpdate(self.inverse(update.task)) if isinstance(update, DomainParamUpdate) else update
 
     def plans_in(self, plans: Sequence[RolloutPlan]) -> Sequence[RolloutPlan]:

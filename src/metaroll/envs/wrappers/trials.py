@@ -22,9 +22,9 @@ __all__ = ["TrialUpdate", "TrialWrapper"]
 _ROLE = 32
 """Of the stream of seeds for episodes (see ``tasks.plan_table``)."""
 
-_ADD = "add it there, or say what the tasks are with TaskFamily.from_env(make_env, tasks=...)"
+_ADD = "add it there, or give the tasks with TaskFamily.from_env(make_env, tasks=...)"
 _LACKING = {"sample_tasks": _ADD, "set_task": _ADD, "get_task": "add it there, or remember the task that you set"}
-"""What to do where the environment inside lacks a method of tasks."""
+"""The hint where the environment inside lacks a method of tasks."""
 
 
 class TrialWrapper(ChainWrapper):
@@ -43,7 +43,7 @@ class TrialWrapper(ChainWrapper):
     Args:
         env: Environment with a Box or Discrete space of observations, and one of actions.
         episodes_per_trial: How many, at least 1.
-        max_episode_steps: Steps after which an episode is truncated; ``None`` means as ``env`` says.
+        max_episode_steps: Steps after which an episode is truncated; ``None`` means the limit of ``env``.
         reward_key: Name of the info that is shown as last reward; ``None`` means the reward itself.
 
     Raises:
@@ -51,7 +51,7 @@ class TrialWrapper(ChainWrapper):
         ValueError: It holds a trial already, or draws domain parameters at every reset.
     """
 
-    tells_applied = False
+    reports_applied = False
 
     def __init__(
         self, env: Any, episodes_per_trial: int, max_episode_steps: int | None = None, reward_key: str | None = None
@@ -76,7 +76,7 @@ class TrialWrapper(ChainWrapper):
         self._limit = limit if max_episode_steps is None else check_whole("max_episode_steps", max_episode_steps)
         (low, high), (action_low, action_high) = _bounds(env.observation_space), _bounds(env.action_space)
         self._num_actions = len(action_low)
-        if isinstance(env.action_space, Box):  # they are seen as the policy chose them, before anybody clips them
+        if isinstance(env.action_space, Box):  # they are seen as the policy chose them, before they are clipped
             action_low, action_high = np.full_like(action_low, -np.inf), np.full_like(action_high, np.inf)
         self._dtype = low.dtype if low.dtype.kind == "f" else np.dtype(np.float32)
         super().__init__(env)
@@ -87,7 +87,7 @@ class TrialWrapper(ChainWrapper):
         )
 
     def __getattr__(self, name: str) -> Any:
-        """Only to say where tasks are; as ever, there is no such attribute."""
+        """Only for an error that names where tasks are."""
         message = f"{type(self).__name__!r} object has no attribute {name!r}"
         if name in ("get_task", "set_task", "sample_tasks") and "env" in vars(self):  # not while it is copied
             inner = inner_env(self.env)
@@ -183,7 +183,7 @@ class TrialWrapper(ChainWrapper):
         return np.concatenate([flat, *last], axis=1, dtype=self._dtype, casting="unsafe")
 
     def seen_now(self, observation: Any) -> Any:
-        """What is shown now."""
+        """The present observation, as shown."""
         return self.rows_seen(np.asarray(observation)[None], self._memory, np.zeros(1, dtype=np.int64))[0]
 
     def _over(self, step: RowStep, memory: Memory, rows: np.ndarray) -> np.ndarray:
@@ -244,8 +244,8 @@ class TrialUpdate(EnvUpdate):
         return hash((TrialUpdate, self.update, self._limits()))
 
     def __repr__(self) -> str:
-        told = self._limits() if self.reward_key is not None else self._limits()[:2]
-        return f"TrialUpdate({self.update!r}, {', '.join(map(repr, told))})"
+        shown = self._limits() if self.reward_key is not None else self._limits()[:2]
+        return f"TrialUpdate({self.update!r}, {', '.join(map(repr, shown))})"
 
     def _limits(self) -> tuple[int, int | None, str | None]:
         return self.episodes_per_trial, self.max_episode_steps, self.reward_key

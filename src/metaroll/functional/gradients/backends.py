@@ -19,6 +19,7 @@ __all__ = ["NUMPY", "TORCH", "Activation", "Backend", "Layer"]
 
 Array = Any
 """An array of the backend."""
+Empty = Callable[[Array, tuple[int, ...]], Array]
 
 
 class Activation(NamedTuple):
@@ -68,9 +69,10 @@ class Backend:
     Attributes:
         name: Of the library; a copy or a pickle of a backend is the backend of that name.
         activations: By name.
-        layer: Makes a layer of weight, bias, and where their gradients go (``None`` twice: it has none).
-        widths: Numbers of inputs and outputs of a weight.
-        empty: New memory of a shape, of the type of an array.
+        layer: What makes layers with so many outputs, of weight and bias, and of where their gradients go, if they have
+            some.
+        width: Number of outputs of a weight, or of each in a stack.
+        empty: New memory of the type of an array, of a shape.
         plain: The same numbers, without the books of autograd.
         place: Where an array lies in memory; ``None``: arrays stay where they are.
         rows_of: ``(array, rows, out)``: these rows of an array, written into the beginning of ``out`` or, where that is
@@ -81,9 +83,9 @@ class Backend:
 
     name: str
     activations: Mapping[str, Activation]
-    layer: Callable[[Array, Array, Array | None, Array | None], Layer]
-    widths: Callable[[Array], tuple[int, int]]
-    empty: Callable[[tuple[int, ...], Array], Array]
+    layer: Callable[[int], Callable[..., Layer]]
+    width: Callable[[Array], int]
+    empty: Empty
     plain: Callable[[Array], Array]
     place: Callable[[Array], int] | None
     rows_of: Callable[[Array, Array, Array | None], Array]
@@ -112,7 +114,11 @@ class _TorchLayer(Layer):
     """Of a weight ``(out, in)``."""
 
     def __init__(
-        self, weight: torch.Tensor, bias: torch.Tensor, weight_grad: torch.Tensor | None, bias_grad: torch.Tensor | None
+        self,
+        weight: torch.Tensor,
+        bias: torch.Tensor,
+        weight_grad: torch.Tensor | None = None,
+        bias_grad: torch.Tensor | None = None,
     ) -> None:
         self._weight, self._transposed, self._bias = weight, weight.t(), bias
         self._weight_grad, self._bias_grad = weight_grad, bias_grad
@@ -146,7 +152,11 @@ class _TorchColumn(Layer):
     """Of a weight ``(1, in)``: products with vectors, which are faster."""
 
     def __init__(
-        self, weight: torch.Tensor, bias: torch.Tensor, weight_grad: torch.Tensor | None, bias_grad: torch.Tensor | None
+        self,
+        weight: torch.Tensor,
+        bias: torch.Tensor,
+        weight_grad: torch.Tensor | None = None,
+        bias_grad: torch.Tensor | None = None,
     ) -> None:
         self._weight, self._vector, self._bias = weight, weight[0], bias
         self._vector_grad = None if weight_grad is None else weight_grad[0]
@@ -175,10 +185,6 @@ class _TorchColumn(Layer):
         return torch.mm(grad, weight) if total is None else total.addmm_(grad, weight)
 
 
-def _torch_layer(weight: torch.Tensor, *rest: Any) -> Layer:
-    return _TorchColumn(weight, *rest) if len(weight) == 1 else _TorchLayer(weight, *rest)
-
-
 def _torch_rows(array: torch.Tensor, rows: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
     return torch.index_select(array, 0, rows, out=None if out is None else out[: len(rows)])
 
@@ -189,9 +195,9 @@ TORCH = Backend(
         "relu": Activation(torch.relu_, lambda grad, a, out: _relu_backward(grad, a, 0.0, grad_input=out)),
         "tanh": Activation(torch.tanh_, lambda grad, a, out: _tanh_backward(grad, a, grad_input=out)),
     },
-    layer=_torch_layer,
-    widths=lambda weight: (weight.shape[1], weight.shape[0]),
-    empty=lambda shape, like: like.new_empty(shape),
+    layer=lambda width: _TorchColumn if width == 1 else _TorchLayer,
+    width=lambda weight: weight.shape[-2],
+    empty=torch.Tensor.new_empty,
     plain=torch.Tensor.detach,
     place=torch.Tensor.data_ptr,
     rows_of=_torch_rows,
@@ -209,7 +215,11 @@ class _NumpyLayer(Layer):
     """Of a weight ``(in, out)``."""
 
     def __init__(
-        self, weight: np.ndarray, bias: np.ndarray, weight_grad: np.ndarray | None, bias_grad: np.ndarray | None
+        self,
+        weight: np.ndarray,
+        bias: np.ndarray,
+        weight_grad: np.ndarray | None = None,
+        bias_grad: np.ndarray | None = None,
     ) -> None:
         self._weight, self._transposed, self._bias = weight, weight.T, bias
         self._weight_grad, self._bias_grad = weight_grad, bias_grad
@@ -255,9 +265,9 @@ NUMPY = Backend(
         "relu": Activation(lambda z: np.maximum(z, 0, out=z), lambda grad, a, out: np.multiply(grad, a > 0, out=out)),
         "tanh": Activation(lambda z: np.tanh(z, out=z), _numpy_tanh_pull),
     },
-    layer=_NumpyLayer,
-    widths=lambda weight: (weight.shape[0], weight.shape[1]),
-    empty=lambda shape, like: np.empty(shape, like.dtype),
+    layer=lambda width: _NumpyLayer,
+    width=lambda weight: weight.shape[-1],
+    empty=lambda like, shape: np.empty(shape, like.dtype),
     plain=lambda array: array,
     place=None,
     rows_of=_numpy_rows,

@@ -23,7 +23,6 @@ __all__ = [
     "Distribution",
     "InnerObjective",
     "Samples",
-    "adam_state",
     "adam_step",
     "adapt",
     "averaged",
@@ -199,11 +198,6 @@ class AdamState(NamedTuple):
     first: Tensor
     second: Tensor
     num_steps: Tensor
-
-
-def adam_state(parameters: Tensor) -> AdamState:
-    """That before the first step."""
-    return AdamState(torch.zeros_like(parameters), torch.zeros_like(parameters), parameters.new_zeros(()))
 
 
 def adam_step(

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, final
 
-from metaroll.functional.gradients.backends import TORCH, Array, Backend, Layer
+from metaroll.functional.gradients.backends import TORCH, Array, Backend, Empty, Layer
 
 __all__ = ["Memory", "Perceptrons"]
 
@@ -29,12 +29,17 @@ class Memory:
         """Whose pass was the latest, and has overwritten what the others need for their gradients."""
         self._rows: dict[tuple[str, int, int, Any], Array] = {}
 
-    def rows(self, purpose: str, number: int, count: int, like: Array, width: int, backend: Backend) -> Array:
-        """``(count, width)``, of the type of ``like``."""
-        key = (purpose, number, width, like.dtype)
-        if key not in self._rows or len(self._rows[key]) < count:
-            self._rows[key] = backend.empty((count, width), like)
-        return self._rows[key][:count]
+    def rows(
+        self, purpose: str, numbers: Iterable[int], count: int, like: Array, widths: Sequence[int], empty: Empty
+    ) -> list[Array]:
+        """``(count, width)`` for each number and width, of the type of ``like``."""
+        found = []
+        for number, width in zip(numbers, widths, strict=True):
+            key = (purpose, number, width, like.dtype)
+            if key not in self._rows or len(self._rows[key]) < count:
+                self._rows[key] = empty(like, (count, width))
+            found.append(self._rows[key][:count])
+        return found
 
 
 class _Network(NamedTuple):
@@ -97,9 +102,10 @@ class Perceptrons:
         self._activation, self._backend = activation, backend
         self._differentiable, self._memory = differentiable, Memory() if memory is None else memory
         if gradients is None:
-            gradients = [backend.empty(tuple(p.shape), p) for p in self._parameters] if differentiable else []
+            gradients = [backend.empty(p, tuple(p.shape)) for p in self._parameters] if differentiable else []
         self._gradients = list(gradients)
-        self._widths = [backend.widths(weight[0] if weight.ndim == 3 else weight)[1] for weight in weights]
+        self._widths = list(map(backend.width, weights))
+        self._kinds = list(map(backend.layer, self._widths))
         self._own = Memory()
         self._outputs: Array = None  # until a number of rows is known
         self._moves = backend.place is not None
@@ -160,7 +166,7 @@ class Perceptrons:
             hidden = [backend.rows_of(h, rows, into) for h, into in zip(net.hidden, self._room.chosen, strict=True)]
             below = self._pull(net, hidden, x, backend.rows_of(grad, rows, None), of_parameters=False)
             part = net.layers[0].pull_rows(below, columns, None)
-            total = backend.empty((len(x), part.shape[1]), part) if total is None else total
+            total = backend.empty(part, (len(x), part.shape[1])) if total is None else total
             backend.put_rows(total, rows, part)
         return total
 
@@ -226,38 +232,30 @@ class Perceptrons:
         self._room = self._known[count]
 
     def _room_for(self, count: int) -> _Room:
-        num, widths = len(self._layers), self._widths
-        kept = num if self._differentiable else 1
-        hidden = [self._rows_for(self._memory, "rows", range(self._depth - 1), count)]
+        like, empty, num = self._parameters[0], self._backend.empty, len(self._layers)
+        *widths, num_out = self._widths
+        kept, hidden = num if self._differentiable else 1, len(widths)
+        rows = [self._memory.rows("rows", range(hidden), count, like, widths, empty)]
         # The others keep theirs until their gradient is asked for, so they share no memory.
         begins = range(self._depth, kept * self._depth, self._depth)
-        hidden += [self._rows_for(self._own, "rows", range(i, i + self._depth - 1), count) for i in begins]
+        rows += [self._own.rows("rows", range(i, i + hidden), count, like, widths, empty) for i in begins]
         if self._outputs is None or self._outputs.shape[1] < count:
-            self._outputs = self._backend.empty((num, count, widths[-1]), self._parameters[0])
+            self._outputs = empty(like, (num, count, num_out))
         outputs = self._outputs[:, :count]
         return _Room(
-            [_Network(layers, hidden[min(i, kept - 1)], outputs[i]) for i, layers in enumerate(self._layers)],
+            [_Network(layers, rows[min(i, kept - 1)], outputs[i]) for i, layers in enumerate(self._layers)],
             outputs,
-            self._rows_for(self._memory, "gradient", [k % 2 for k in range(self._depth - 1)], count),
-            self._rows_for(self._memory, "chosen", range(self._depth - 1), count),
+            self._memory.rows("gradient", [k % 2 for k in range(hidden)], count, like, widths, empty),
+            self._memory.rows("chosen", range(hidden), count, like, widths, empty),
         )
 
     def _layers_now(self) -> list[list[Layer]]:
         """The layers of each network."""
-        backend, depth, single = self._backend, self._depth, self._parameters[0].ndim == 2
-        stacks = [[p] if single else list(p) for p in map(backend.plain, self._parameters)]
-        grads = [[g] if single else list(g) for g in self._gradients] or [[None] * len(stack) for stack in stacks]
-        return [
-            [backend.layer(stacks[k][i], stacks[depth + k][i], grads[k][i], grads[depth + k][i]) for k in range(depth)]
-            for i in range(len(stacks[0]))
-        ]
+        arrays = [*map(self._backend.plain, self._parameters), *self._gradients]
+        networks = [arrays] if self._parameters[0].ndim == 2 else list(zip(*arrays, strict=True))
+        # Weights, biases, their gradients where there are some: every depth-th array belongs to one layer.
+        return [[kind(*network[k :: self._depth]) for k, kind in enumerate(self._kinds)] for network in networks]
 
     def _places_now(self) -> list[int]:
         place = self._backend.place
-        return [] if place is None else [place(p) for p in self._parameters]
-
-    def _rows_for(self, memory: Memory, purpose: str, numbers: Iterable[int], count: int) -> list[Array]:
-        """Memory for ``count`` rows of each hidden layer."""
-        like, widths = self._parameters[0], self._widths
-        parts = zip(numbers, widths[:-1], strict=True)
-        return [memory.rows(purpose, number, count, like, width, self._backend) for number, width in parts]
+        return [] if place is None else list(map(place, self._parameters))

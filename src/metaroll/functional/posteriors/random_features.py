@@ -7,7 +7,7 @@ from scipy.spatial.distance import pdist
 from scipy.special import ndtri
 from scipy.stats import chi2, qmc
 
-__all__ = ["matern_frequencies", "median_distance", "random_fourier_features"]
+__all__ = ["matern_frequencies", "median_distance"]
 
 
 def matern_frequencies(num: int, dim: int, length_scale: float, nu: float, seed: int) -> np.ndarray:
@@ -27,19 +27,6 @@ def matern_frequencies(num: int, dim: int, length_scale: float, nu: float, seed:
     points = qmc.Halton(dim + 1, rng=np.random.default_rng(seed)).random(num)
     points = np.clip(points, 1e-12, 1.0 - 1e-12)
     return ndtri(points[:, :dim]) * np.sqrt(2.0 * nu / chi2.ppf(points[:, dim:], 2.0 * nu)) / length_scale
-
-
-def random_fourier_features(rows: np.ndarray, frequencies: np.ndarray) -> np.ndarray:
-    """``[cos(w x), sin(w x)] / sqrt(m)`` of each row, ``(n, 2 m)``; their inner product estimates the kernel.
-
-    Rahimi and Recht 2007, algorithm 1.
-
-    Args:
-        rows: ``(n, dim)``.
-        frequencies: ``(m, dim)``.
-    """
-    angles = rows @ frequencies.T
-    return np.concatenate([np.cos(angles), np.sin(angles)], axis=1) / np.sqrt(len(frequencies))
 
 
 def median_distance(rows: np.ndarray, most: int = 500) -> float:

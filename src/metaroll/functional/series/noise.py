@@ -21,7 +21,6 @@ __all__ = [
     "difference_noise",
     "difference_residuals",
     "fitted_prediction_residuals",
-    "interpolation_noise",
     "interpolation_residuals",
     "noise_differs",
     "smoothed_rows",
@@ -88,11 +87,6 @@ def difference_residuals(series: Sequence[np.ndarray]) -> list[np.ndarray]:
                 target[:-order] = np.diff(one, n=order, axis=0) / math.sqrt(math.comb(2 * order, order))
         best = _less(found, best)
     return best
-
-
-def interpolation_noise(series: Sequence[np.ndarray], inputs: Sequence[np.ndarray]) -> np.ndarray:
-    """Noise of channels ``(C,)`` from neighboring rows: the deviation of ``interpolation_residuals``."""
-    return deviation(np.concatenate(interpolation_residuals(series, inputs)))
 
 
 def interpolation_residuals(series: Sequence[np.ndarray], inputs: Sequence[np.ndarray]) -> list[np.ndarray]:

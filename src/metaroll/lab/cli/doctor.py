@@ -26,13 +26,12 @@ __all__ = ["doctor", "examine"]
 
 _WORKER_S = 20.0
 # Modules of packages that are called otherwise.
-_MODULES = {"array-api-compat": "array_api_compat", "pyyaml": "yaml"}
+_MODULES = {"array-api-compat": "array_api_compat", "pillow": "PIL", "pyyaml": "yaml"}
 _SHOWN = ("numpy", "scipy", "torch", "gymnasium")
 _USE_OF_EXTRA = {
     "fast": "some computations are slower without it",
     "mujoco": "cheetah-vel and Gymnasium's MuJoCo environments need it",
     "metaworld": "Meta-World's benchmarks need it",
-    "plot": "runs have no pictures without it",
     "tensorboard": "--tensorboard needs it",
     "video": "videos are GIFs without it",
     "wandb": "--wandb needs it",

@@ -14,7 +14,7 @@ import numpy as np
 
 from metaroll.data.doors.json_files import parse_json
 from metaroll.data.doors.plain_files import damage
-from metaroll.errors import SnapshotError, UsageError, command_text, option_name, said
+from metaroll.errors import SnapshotError, UsageError, command_text, for_reader, option_name
 from metaroll.lab.figures.charts import training_curve
 from metaroll.lab.runs.run_reports import ends_with_evaluation, find_runs, read_run, read_summary
 from metaroll.own_code import is_given
@@ -264,8 +264,8 @@ def _scores(folder: Path, source: Path) -> RunScores:
     if not curve:
         every = config["algorithm"].get("evaluate_every")
         trains, asks = (
-            said("learn()", f"`{command_text('resume', folder)}`"),
-            said("evaluate_every=N", "--evaluate-every N"),
+            for_reader("learn()", f"`{command_text('resume', folder)}`"),
+            for_reader("evaluate_every=N", "--evaluate-every N"),
         )
         raise UsageError(
             f"{folder} holds no evaluation yet: {trains} trains it to its end, where it is evaluated; {asks} (here "

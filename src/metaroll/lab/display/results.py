@@ -134,7 +134,7 @@ def draw_pictures(
     Args:
         adaptation: Picture to write.
         result: Evaluation to draw.
-        console: Where to say that there is no matplotlib.
+        console: Where to say that it failed.
         references: Summary entries, of which ``return_floor`` and ``return_oracle`` are drawn as lines.
         learning_of: Folder of the run whose learning curve is drawn, too.
         study: Its k-shot curve is drawn, too, as ``k_shot_curve.png`` beside the first picture.
@@ -152,7 +152,7 @@ def draw_pictures(
             pictures.append(plot_learning_curve(learning_of, final=final))
         if study is not None:
             pictures.append(plot_k_shot_curve(study, adaptation.with_name("k_shot_curve.png")))
-    except (ImportError, OSError, ValueError, KeyError, TypeError) as error:  # a damaged file of metrics, a full disk
+    except (OSError, ValueError, KeyError, TypeError) as error:  # a damaged file of metrics, a full disk
         what = "no pictures" if not pictures else "no learning curve" if study is None else "no k-shot curve"
         console.print(f"[yellow]{what}:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
     return pictures

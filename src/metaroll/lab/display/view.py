@@ -9,7 +9,7 @@ from typing import Any, Self, final
 from rich.console import Console
 
 from metaroll.envs.lookup.source import EnvSource
-from metaroll.errors import command_text, said
+from metaroll.errors import command_text, for_reader
 from metaroll.lab.checking.task_checks import tasks_do_not_differ
 from metaroll.lab.display.consoles import escape, make_console, show_notes, show_problem
 from metaroll.lab.display.progress import EvaluationDisplay, TrainingDisplay
@@ -171,5 +171,5 @@ def _preset_missed(algo: str, env: EnvSource) -> list[str]:
         name, why = env.known.newest_version, f"since {env.name!r} is an id without its version"
     if name not in preset_names(algo):
         return []
-    how = said(f"metaroll.agent({algo!r}, {name!r})", f"`{command_text('train', algo, name)}`")
+    how = for_reader(f"metaroll.agent({algo!r}, {name!r})", f"`{command_text('train', algo, name)}`")
     return [f"the preset of {name!r} does not apply, {why}: {how} takes it"]

@@ -1,7 +1,4 @@
-"""What the charts of a run show: curves, intervals, reference lines, labels. Who draws them is up to two backends.
-
-``figures.svg`` draws them into the report, with no package but ours; ``figures.plots`` as pictures, with matplotlib.
-"""
+"""What the charts of a run show: curves, intervals, reference lines, labels. ``figures.plots`` draws them."""
 
 from __future__ import annotations
 
@@ -32,6 +29,7 @@ __all__ = [
     "interval_text",
     "learning_chart",
     "line_styles",
+    "number_text",
     "numbers_of",
     "robustness_chart",
     "series",
@@ -96,7 +94,6 @@ class Curve:
         color: As CSS has it.
         kind: ``"line"`` with a band as its interval (a bar where there is one point), ``"points"`` with bars,
             ``"joined"`` points with bars, a ``"thin"`` line, or a ``"wide"`` pale one, on which others are seen.
-        names: What each point is, in words; without them its ``x`` says that.
     """
 
     label: str
@@ -106,7 +103,6 @@ class Curve:
     high: np.ndarray | None = None
     color: str = BLUE
     kind: Literal["line", "points", "joined", "thin", "wide"] = "line"
-    names: Sequence[str] = ()
 
     @property
     def bounds(self) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
@@ -212,6 +208,16 @@ def training_curve(rows: Sequence[Values]) -> np.ndarray:
     return np.zeros((0, 2))
 
 
+def number_text(value: float) -> str:
+    """A number in few characters."""
+    if math.isnan(value):
+        return "n/a"
+    for size, divisor, unit in ((1e6, 1e6, "M"), (1e4, 1e3, "k")):
+        if size <= abs(value) < math.inf:
+            return f"{value / divisor:.3g}{unit}"
+    return f"{value:.0f}" if 1e3 <= abs(value) < math.inf else f"{value:.3g}"
+
+
 def tick_texts(values: Sequence[float]) -> list[str]:
     """Texts of the numbers at an axis, rising, with as many decimals as tell each from the next.
 
@@ -226,20 +232,11 @@ def tick_texts(values: Sequence[float]) -> list[str]:
         if largest >= least and (not unit or decimals <= 2):
             break
     if decimals > _MOST_DECIMALS:
-        return _told_apart(numbers)
+        return [f"{value:.15g}" for value in numbers]
     return [f"{value / divisor + 0.0:.{decimals}f}{unit if value else ''}" if value else "0" for value in numbers]
 
 
 _MOST_DECIMALS = 6
-
-
-def _told_apart(numbers: Sequence[float]) -> list[str]:
-    """With as few digits as tell different numbers apart, three at least."""
-    for digits in range(3, 17):
-        texts = [f"{value:.{digits}g}" for value in numbers]
-        if len(set(texts)) == len(set(numbers)):
-            return texts
-    return list(map(repr, numbers))
 
 
 def _decimals(numbers: Sequence[float], divisor: float, step: float) -> int:
@@ -445,23 +442,20 @@ def tasks_chart(values: Values) -> Chart | None:
         return None
     name, places = _places(rows)
     order = np.argsort(places, kind="stable")
-    names = [str(rows[i].get("task") or rows[i].get("name", "")) for i in order]
-
-    def curve(key: str, label: str, color: str) -> Curve:
-        return Curve(
-            label, places[order], numbers_of([rows[i][key] for i in order]), None, None, color, "points", names
-        )
-
     kinds = (
         ("no_adaptation", _NO_ADAPTATION, ORANGE),
         ("return_after", "adapted", BLUE),
         ("task_oracle", _ORACLE, _STYLES[_ORACLE].color),
     )
-    curves = [curve(key, label, color) for key, label, color in kinds if all(key in row for row in rows)]
+    curves = [
+        Curve(label, places[order], numbers_of([rows[i][key] for i in order]), color=color, kind="points")
+        for key, label, color in kinds
+        if all(key in row for row in rows)
+    ]
     tasks = f"{_tasks(len(rows), _kind(values))}{_repetitions(values)}"
     return Chart(
         f"Return in each {_kind(values)} task",
-        f"mean over the test episodes of each of {tasks}; a point shows its task",
+        f"mean over the test episodes of each of {tasks}",
         axis_label(name) if name else f"task, from the lowest to the highest {_rank_key(rows[0])}",
         _return_label(values.get("reward_key")),
         curves,

@@ -1,11 +1,14 @@
-"""Charts of a run as pictures (PNG, PDF, SVG), drawn with matplotlib (the extra ``plot``)."""
+"""Draws charts with matplotlib: as pictures (PNG, PDF, SVG), and as SVG inside a page."""
 
 from __future__ import annotations
 
 import contextlib
-import importlib.util
+import html
+import io
 import os
+import re
 import textwrap
+import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +30,7 @@ from metaroll.lab.figures.charts import (
     group_chart,
     learning_chart,
     line_styles,
+    number_text,
     robustness_chart,
     shots_chart,
     tick_texts,
@@ -41,8 +45,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-from metaroll.errors import install_text
-
 __all__ = [
     "PICTURE_KINDS",
     "plot_adaptation_curve",
@@ -51,28 +53,34 @@ __all__ = [
     "plot_learning_curve",
     "plot_robustness",
     "plot_rollout",
-    "require_matplotlib",
+    "svg",
 ]
 
 PICTURE_KINDS = {"png": "Software", "pdf": "CreationDate", "svg": "Date"}
 """What pictures can be written as, and the entry of their metadata that would differ from one time to the next."""
-_MOST_MARKERS = 60
-_LEGEND = 84
-"""Characters in a line of a legend."""
+_RASTER_DPI = 200
+_PICTURE, _IN_PAGE = (7.2, 4.4), (5.4, 3.6)
+"""Width and height in inches. In a page, charts are shown smaller than pictures are, so letters are larger in them."""
+_LETTERS = 13.0
+"""Letters of a label in an inch."""
+_MOST_MARKERS, _MOST_TICKS, _MOST_PLACES = 30, 6, 12
+_CURVES: Mapping[str, Mapping[str, Any]] = {
+    "line": {"linewidth": 1.8, "markersize": 3.5},
+    "thin": {"linewidth": 0.9, "markersize": 3, "alpha": 0.6},
+    "wide": {"linewidth": 5.0, "alpha": 0.4},
+    "joined": {"linewidth": 1.6, "marker": "o", "markersize": 6, "zorder": 3},
+    "points": {"linestyle": "none", "marker": "o", "markersize": 6, "zorder": 3},
+}
+"""How curves of each kind are drawn."""
 _MOST_TEXTS = 100
 """Of more points than these, the numbers would not fit into the picture."""
-_FONT_SIZES = (7.0, 6.0, 5.0)
+_FONT_SIZES = (8.0, 7.0, 6.0, 5.0)
+"""Of numbers in fields; those of intervals, of which there are three times as many, are not of the smallest."""
 _DOWN, _LEFT = 11, 8
 """Marks of Matplotlib that stand on a border and point into the picture (CARETDOWNBASE, CARETLEFTBASE)."""
 _LIGHTNESS = (0.299, 0.587, 0.114)
 _ROOM = (0.95, 0.85)
 """Share of a field's width and height that its text may take; the legend will take some of the height."""
-
-
-def require_matplotlib() -> None:
-    """An ``ImportError`` with the hint if matplotlib is not installed."""
-    if importlib.util.find_spec("matplotlib") is None:
-        raise ImportError(f"pictures need matplotlib, which is not installed: {install_text('plot')}")
 
 
 @contextlib.contextmanager
@@ -82,13 +90,12 @@ def _plain_settings() -> Iterator[None]:
     It takes settings from a file of the current folder, too, which may be of anybody, and have LaTeX started.
 
     Raises:
-        ImportError: It is not installed.
         DamagedFileError: It cannot be imported, because of such a file; names that.
     """
-    require_matplotlib()
     with damage(_settings_file(), hint="mend the file, or remove it"):
         import matplotlib as mpl
-    with mpl.rc_context(mpl.rcParamsDefault):
+    # The same chart has the same bytes; a name with dollars in it is no formula.
+    with mpl.rc_context(mpl.rcParamsDefault), mpl.rc_context({"svg.hashsalt": "metaroll", "text.parse_math": False}):
         yield
 
 
@@ -126,14 +133,13 @@ def plot_learning_curve(
     Returns:
         Where the picture is.
     """
-    require_matplotlib()
     path = Path(run_dir) / "learning_curve.png" if path is None else Path(path)
     metrics = read_metrics(run_dir)
     phases = [phase] if phase is not None else ["MetaTest", "Evaluation"]
     shown = next((name for name in phases if any(row["phase"] == name for row in metrics)), None)
     if shown is None and final is not None:
         shown, metrics = final.prefix, _rows_of(final, metrics)
-    return _draw(learning_chart(metrics, shown, references), path)
+    return _write(learning_chart(metrics, shown, references), path)
 
 
 def plot_adaptation_curve(
@@ -151,7 +157,7 @@ def plot_adaptation_curve(
         ``path``.
     """
     values = result if isinstance(result, Mapping) else result.to_dict()
-    return _draw(adaptation_chart(values, references, title), Path(path))
+    return _write(adaptation_chart(values, references, title), Path(path))
 
 
 def plot_k_shot_curve(study: AdaptationStudy | Mapping[str, Any], path: str | Path) -> Path:
@@ -167,7 +173,7 @@ def plot_k_shot_curve(study: AdaptationStudy | Mapping[str, Any], path: str | Pa
         ``path``.
     """
     values = study if isinstance(study, Mapping) else {**study.result.to_dict(), **study.to_dict()}
-    return _draw(shots_chart(values), Path(path))
+    return _write(shots_chart(values), Path(path))
 
 
 def plot_robustness(result: RobustnessMap, path: str | Path) -> Path:
@@ -182,7 +188,7 @@ def plot_robustness(result: RobustnessMap, path: str | Path) -> Path:
     """
     if not isinstance(result, RobustnessMap):
         raise TypeError(f"result must be a RobustnessMap, as robustness_map returns it, got {result!r}")
-    return _draw(robustness_chart(to_plain(result.to_dict())), Path(path))
+    return _write(robustness_chart(to_plain(result.to_dict())), Path(path))
 
 
 def plot_groups(
@@ -204,7 +210,7 @@ def plot_groups(
     Returns:
         ``path``.
     """
-    return _draw(group_chart(curves, adapts, training), Path(path))
+    return _write(group_chart(curves, adapts, training), Path(path))
 
 
 @_plain_settings()
@@ -225,7 +231,8 @@ def plot_rollout(
     """
     path = Path("rollout.png") if path is None else Path(path)
     panels = {name: _columns(rollout, name, index) for name in _panels_of(rollout, kind)}
-    figure, rows = _stacked_figure(len(panels))
+    height = _PICTURE[1] if len(panels) == 1 else 2.1 * len(panels) + 0.6
+    figure, rows = _stacked_figure(len(panels), (_PICTURE[0], height))
     seconds = np.asarray(rollout.time) if "time" in rollout.data_names else None
     spec = (rollout.rollout_info or {}).get("env_spec")
     for axes, (name, columns) in zip(rows, panels.items(), strict=True):
@@ -291,18 +298,54 @@ def _labeled(name: str, columns: np.ndarray, spec: Any, index: int | None) -> li
 
 
 @_plain_settings()
-def _draw(chart: Chart | Field, path: Path) -> Path:
-    figure, (axes,) = _stacked_figure(1)
+def _write(chart: Chart | Field, path: Path) -> Path:
+    """Write a chart as a picture; ``path``."""
+    figure, explanation = _drawn(chart, _PICTURE)
+    _set_title(figure.axes[0], chart.title, explanation)
+    return _save(figure, path)
+
+
+@_plain_settings()
+def svg(chart: Chart | Field) -> tuple[str, str]:
+    """A chart as an ``svg`` element of a page, without its title, and how its numbers came about, in a line.
+
+    Texts stay texts. Ids differ within the chart; ``page_parts.page`` makes them differ in a page.
+    """
+    import matplotlib as mpl
+
+    file = io.StringIO()
+    # Points nearer than half a point to the line through their neighbors are left out: a page stays small.
+    with (
+        mpl.rc_context({"svg.fonttype": "none", "font.sans-serif": ["DejaVu Sans"], "path.simplify_threshold": 0.5}),
+        warnings.catch_warnings(),
+    ):
+        warnings.filterwarnings("ignore", "Glyph .* missing from")  # the reader's browser has it
+        figure, explanation = _drawn(chart, _IN_PAGE)
+        metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        figure.savefig(file, format="svg", metadata=metadata, transparent=True, dpi=_RASTER_DPI)
+    # The prolog is for files alone, and the style, which report.css has, would be that of the whole page.
+    whole = re.sub(r"<defs>\s*<style.*?</defs>", "", file.getvalue(), count=1, flags=re.DOTALL)
+    _, size, inside = re.split(r'<svg [^>]*viewBox="([^"]*)"[^>]*>', whole, maxsplit=1)
+    inside = re.sub(r"\s+", " ", inside).replace("> <", "><")
+    inside = re.sub(r"<[^>]*>", lambda tag: re.sub(r"(\.\d\d)\d+", r"\1", tag[0]), inside)  # a hundredth of a point
+    inside = re.sub(r' id="([^"]*)"', lambda found: found[0] if f"#{found[1]}" in inside else "", inside)
+    head = f'<svg class="chart" viewBox="{size}" role="img" aria-label="{html.escape(chart.title)}">'
+    return head + inside.strip(), explanation
+
+
+def _drawn(chart: Chart | Field, size: tuple[float, float]) -> tuple[Figure, str]:
+    """A chart of a size in inches, without its title, and how its numbers came about, which may stand in it."""
+    figure, (axes,) = _stacked_figure(1, size)
     explanation = chart.explanation
     if isinstance(chart, Field):
         if _draw_field(figure, axes, chart):
             explanation = f"{explanation} [{chart.interval}]"
         elif np.isfinite(chart.low).all():
-            explanation += f"; widest interval: {_short(float(np.max(chart.high - chart.low)))}"
+            explanation += f"; widest interval: {number_text(float(np.max(chart.high - chart.low)))}"
     else:
         _draw_chart(axes, chart)
-    _set_title(axes, chart.title, explanation)
-    return _finish(figure, axes, path, () if isinstance(chart, Field) else chart.levels)
+    _add_legend(figure, axes, [] if isinstance(chart, Field) else [curve.label for curve in chart.curves])
+    return figure, explanation
 
 
 def _draw_chart(axes: Axes, chart: Chart) -> None:
@@ -324,39 +367,28 @@ def _draw_chart(axes: Axes, chart: Chart) -> None:
     if chart.span is not None:
         name, low, high = chart.span
         axes.axvspan(low, high, color=ORANGE, alpha=0.12, linewidth=0, label=name, zorder=1)
-    axes.set_xlabel(chart.x_label)
-    axes.set_ylabel(chart.y_label)
+    _set_labels(axes, chart.x_label, chart.y_label)
     if chart.from_zero:
         axes.set_xlim(left=0)
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(_tick_formatter())
     if chart.whole:
         places = np.unique(np.concatenate([curve.x for curve in chart.curves]))
         margin = max(0.4, 0.04 * (places[-1] - places[0]))
         axes.set_xlim(places[0] - margin, places[-1] + margin)
-        axes.set_xticks(_apart(places))
+        if len(places) > _MOST_PLACES:
+            axes.locator_params(axis="x", integer=True)
+        else:
+            axes.set_xticks(_apart(places))
 
 
 def _draw_curve(axes: Axes, curve: Curve) -> None:
-    options: dict[str, Any] = {"color": curve.color, "label": curve.label or None}
-    if curve.kind == "thin":
-        axes.plot(
-            curve.x, curve.y, "o-" if len(curve.x) == 1 else "-", markersize=3, linewidth=0.7, alpha=0.45, **options
-        )
+    options: dict[str, Any] = {"color": curve.color, "label": curve.label or None, **_CURVES[curve.kind]}
+    if len(curve.x) == 1 or (curve.kind == "line" and curve.label and len(curve.x) <= _MOST_MARKERS):
+        options["marker"] = "o"
+    if curve.has_bars and curve.low is not None and curve.high is not None:
+        errors = np.nan_to_num(np.stack([curve.y - curve.low, curve.high - curve.y])).clip(min=0)
+        axes.errorbar(curve.x, curve.y, yerr=errors, capsize=3.5, **options)
         return
-    if curve.kind == "wide":
-        axes.plot(curve.x, curve.y, linewidth=5.0, alpha=0.4, **options)
-        return
-    if curve.has_bars or curve.kind != "line":
-        errors = None
-        if curve.has_bars and curve.low is not None and curve.high is not None:
-            errors = np.nan_to_num(np.stack([curve.y - curve.low, curve.high - curve.y])).clip(min=0)
-        style = "o" if curve.kind == "points" else "o-"
-        options |= {"fmt": style, "capsize": 3.5, "markersize": 6, "linewidth": 1.6, "zorder": 3}
-        axes.errorbar(curve.x, curve.y, yerr=errors, **options)
-        return
-    few = len(curve.x) <= _MOST_MARKERS and curve.label
-    axes.plot(curve.x, curve.y, marker="o" if few else "", markersize=3.5, linewidth=1.8, **options)
+    axes.plot(curve.x, curve.y, **options)
     if curve.bounds is not None:
         axes.fill_between(*curve.bounds, color=curve.color, alpha=0.18, linewidth=0)
 
@@ -373,8 +405,9 @@ def _apart(places: np.ndarray) -> list[float]:
 def _draw_field(figure: Figure, axes: Axes, chart: Field) -> bool:
     """Draw it; whether the intervals are written into it."""
     (x_name, x), (y_name, y) = chart.axes.items()
-    mesh = axes.pcolormesh(_edges(x), _edges(y), chart.values.T, cmap="viridis", shading="flat")
-    figure.colorbar(mesh, ax=axes, label=chart.value_label)
+    mesh = axes.pcolormesh(_edges(x), _edges(y), chart.values.T, cmap="viridis", shading="flat", rasterized=True)
+    bar = figure.colorbar(mesh, ax=axes, format=_tick_formatter())
+    _set_labels(bar.ax, "", chart.value_label)
     axes.grid(visible=False)
     # A frame around what was seen in training; of a single parameter two lines.
     lines: dict[str, Any] = {"color": ORANGE, "linewidth": 2.0, "zorder": 3, "label": "range in training"}
@@ -392,8 +425,7 @@ def _draw_field(figure: Figure, axes: Axes, chart: Field) -> bool:
         above, right_of = axes.get_xaxis_transform(), axes.get_yaxis_transform()
         axes.plot(chart.nominal[x_name], 1.0, marker=_DOWN, transform=above, label="nominal values", **marks)
         axes.plot(1.0, chart.nominal[y_name], marker=_LEFT, transform=right_of, **marks)
-    axes.set_xlabel(axis_label(x_name))
-    axes.set_ylabel(axis_label(y_name))
+    _set_labels(axes, axis_label(x_name), axis_label(y_name))
     return chart.values.size <= _MOST_TEXTS and _write_numbers(figure, axes, chart, mesh)
 
 
@@ -402,7 +434,7 @@ def _write_numbers(figure: Figure, axes: Axes, chart: Field, mesh: Any) -> bool:
     figure.draw_without_rendering()  # now it is known how large the fields are
     known = bool(np.isfinite(chart.low).all())
     for with_intervals in (True, False) if known else (False,):
-        for size in _FONT_SIZES:
+        for size in _FONT_SIZES[:-1] if with_intervals else _FONT_SIZES:
             if _write_texts(axes, chart, mesh, with_intervals, size):
                 return with_intervals
     return False
@@ -411,7 +443,7 @@ def _write_numbers(figure: Figure, axes: Axes, chart: Field, mesh: Any) -> bool:
 def _write_texts(axes: Axes, chart: Field, mesh: Any, with_intervals: bool, size: float) -> bool:
     """Write a text into each field; nothing, and False, if one of them is too large for its field."""
     edges = [_edges(values) for values in chart.axes.values()]
-    texts, text_of = [], distinct_text(chart.values, _short)
+    texts, text_of = [], distinct_text(chart.values, number_text)
     for i, j in np.ndindex(*chart.values.shape):
         begin, end = axes.transData.transform([(edges[0][i], edges[1][j]), (edges[0][i + 1], edges[1][j + 1])])
         color = mesh.cmap(mesh.norm(chart.values[i, j]))
@@ -429,10 +461,6 @@ def _write_texts(axes: Axes, chart: Field, mesh: Any, with_intervals: bool, size
                 written.remove()
             return False
     return True
-
-
-def _short(value: float) -> str:
-    return f"{value:.0f}" if 1e3 <= abs(value) < 1e6 else f"{value:.3g}"
 
 
 def _edges(values: np.ndarray) -> np.ndarray:
@@ -468,13 +496,30 @@ def _rows_of(final: PolicyEvaluation, metrics: Sequence[Mapping[str, Any]]) -> l
     ]
 
 
-def _stacked_figure(count: int) -> tuple[Figure, list[Axes]]:
+def _set_labels(axes: Axes, x_label: str, y_label: str) -> None:
+    """What the axes show, in as many lines as that takes, and numbers at them as ``tick_texts`` writes them."""
+    width, height = (pixels / axes.figure.dpi for pixels in axes.figure.bbox.size)
+    axes.set_xlabel(_wrapped(x_label, width - 0.9))
+    axes.set_ylabel(_wrapped(y_label, height - 1.2))
+    axes.locator_params(nbins=_MOST_TICKS)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(_tick_formatter())
+
+
+def _wrapped(text: str, inches: float) -> str:
+    """``text`` in lines of about the same length that are no longer than so many inches."""
+    room = int(_LETTERS * inches)
+    lines = -(-len(text) // room)
+    return textwrap.fill(text, min(room, len(text) // lines + 5)) if lines > 1 else text
+
+
+def _stacked_figure(count: int, size: tuple[float, float]) -> tuple[Figure, list[Axes]]:
     """Panels one below the other."""
     # A figure of its own, without pyplot: no global figure list, backend or settings are touched.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7.2, 4.4 if count == 1 else 2.1 * count + 0.6), dpi=150, layout="constrained")
+    figure = Figure(figsize=size, dpi=150, layout="constrained")
     FigureCanvasAgg(figure)
     rows = list(figure.subplots(count, 1, sharex=True, squeeze=False)[:, 0])
     for axes in rows:
@@ -499,24 +544,21 @@ def _tick_formatter() -> Any:
     return TickTexts()
 
 
-def _finish(figure: Figure, axes: Axes, path: Path, last: Collection[str]) -> Path:
-    """Add a legend of what has labels (lines named in ``last`` at its end), and write the picture."""
+def _add_legend(figure: Figure, axes: Axes, first: Collection[str]) -> None:
+    """A legend of what has labels: those in ``first``, then reference lines and the like."""
     handles, labels = axes.get_legend_handles_labels()
-    if handles:
-        # Below the curves rather than on them, data before reference lines; as many columns as there is room for.
-        order = sorted(range(len(labels)), key=lambda i: labels[i] in last)
-        columns = len(labels)
-        while columns > 1 and columns * (max(map(len, labels)) + 8) > _LEGEND:
-            columns = 2 if columns > 2 else 1
-        figure.legend(
-            [handles[i] for i in order],
-            [textwrap.fill(labels[i], _LEGEND) for i in order],
-            loc="outside lower center",
-            ncols=columns,
-            frameon=False,
-            fontsize=9,
-        )
-    return _save(figure, path)
+    if not handles:
+        return
+    # Below the curves rather than on them, in as many columns as there is room for.
+    order = sorted(range(len(labels)), key=lambda i: labels[i] not in first)
+    shown = [_wrapped(labels[i], figure.get_figwidth()) for i in order]
+    options: dict[str, Any] = {"loc": "outside lower center", "frameon": False, "fontsize": 9}
+    options |= {"handlelength": 2.8, "columnspacing": 1.4}  # dashes are seen as such
+    for columns in range(len(labels), 0, -1):
+        legend = figure.legend([handles[i] for i in order], shown, ncols=columns, **options)
+        if columns == 1 or legend.get_window_extent().width < figure.bbox.width:
+            break
+        legend.remove()
 
 
 def _save(figure: Figure, path: Path) -> Path:

@@ -49,8 +49,10 @@ def marginal_charts(
                 name,
                 "density",
                 [
-                    Curve("posterior", x, y, color=BLUE, kind="thin"),
-                    Curve("flat over the prior's range", np.array(bounds[name]), np.full(2, flat), color=GRAY),
+                    Curve("posterior", x, y, color=BLUE),
+                    Curve(
+                        "flat over the prior's range", np.array(bounds[name]), np.full(2, flat), color=GRAY, kind="thin"
+                    ),
                 ],
                 marks=known,
                 span=(f"{_BAND:.0%} of the draws", float(low), float(high)),
@@ -121,6 +123,6 @@ def policies_chart(explanation: str, names: Sequence[str], returns: Mapping[str,
         returns: ``mean``, ``low`` and ``high``, ``(len(names),)`` each.
     """
     places = np.arange(1.0, len(names) + 1.0)
-    points = Curve("", places, returns["mean"], returns["low"], returns["high"], kind="points", names=tuple(names))
+    points = Curve("", places, returns["mean"], returns["low"], returns["high"], kind="points")
     order = ", ".join(f"{i} {name}" for i, name in enumerate(names, 1))
     return Chart("Return on the robot", explanation, order, "return", [points], whole=True)

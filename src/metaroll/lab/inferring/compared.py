@@ -12,7 +12,7 @@ from gymnasium.spaces import Box, Discrete
 
 from metaroll.configs.inference import InferenceOptions, parsed_noise
 from metaroll.data.step_sequence import StepSequence
-from metaroll.envs.base.env_state import time_step_of, told_entries
+from metaroll.envs.base.env_state import determined_entries, time_step_of
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.envs.wrappers.base import changes_actions
 from metaroll.errors import ShapeError, about_option
@@ -86,7 +86,7 @@ class Compared:
             spec = labeled_as(spec, rollouts)
             nominal = {name: float(value) for name, value in read_domain_params(made, params).items() if name in params}
             field = compared_field(spec, rollouts)
-            entries = told_entries(made) if field == "observations" else None
+            entries = determined_entries(made) if field == "observations" else None
         finally:
             source.close(made)
         labels = channel_labels(spec, field, entries)

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from metaroll.lab.figures.charts import series
-from metaroll.lab.figures.svg import number_text
+from metaroll.lab.figures.charts import number_text, series
 from metaroll.lab.report.page_parts import percent, section
 from metaroll.lab.runs.report_facts import RunFacts
 from metaroll.training.store.files import number_of

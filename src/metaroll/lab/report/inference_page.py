@@ -11,8 +11,8 @@ import numpy as np
 
 from metaroll.data.folders.atomic_files import write_text
 from metaroll.functional.series.dtw import dtw_path
+from metaroll.lab.figures.charts import number_text
 from metaroll.lab.figures.posterior_charts import marginal_charts, pair_fields, trace_chart
-from metaroll.lab.figures.svg import number_text
 from metaroll.lab.report.page_parts import banner, figure, figures, folded, page, pairs, section, table
 from metaroll.lab.results.inference_result import Inference, Traces
 

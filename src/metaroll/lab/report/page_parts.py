@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import html
+import itertools
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from metaroll.envs.base.canvas import png_bytes
-from metaroll.lab.figures.charts import Chart, Field, distinct_text
-from metaroll.lab.figures.svg import legend, number_text, svg
+from metaroll.lab.figures.charts import Chart, Field
+from metaroll.lab.figures.plots import svg
 from metaroll.training.evaluation.html_table import table
 from metaroll.training.store.files import number_of, to_plain
 
@@ -31,12 +33,16 @@ __all__ = [
 ]
 
 _STYLE = Path(__file__).with_name("report.css").read_text("utf-8")
+_CHART, _ID = re.compile(r'<svg class="chart".*?</svg>', re.DOTALL), re.compile(r' id="|href="#|url\(#')
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
 def page(title: str, lead: str, body: Iterable[str]) -> str:
     """A whole page: ``title`` and ``lead`` are text, ``body`` HTML."""
-    content = f'<h1>{html.escape(title)}</h1><p class="lead">{html.escape(lead)}</p>{"".join(body)}'
+    numbers = itertools.count(1)
+    # Two charts of one shape have the same ids; in a page each has its own.
+    own_ids = _CHART.sub(lambda chart: _ID.sub(rf"\g<0>chart{next(numbers)}-", chart[0]), "".join(body))
+    content = f'<h1>{html.escape(title)}</h1><p class="lead">{html.escape(lead)}</p>{own_ids}'
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -99,17 +105,10 @@ def text_of(value: Any) -> str:
 
 
 def figure(chart: Chart | Field) -> str:
-    """A chart with its title, how its numbers came about, and its legend."""
-    explanation = chart.explanation
-    if isinstance(chart, Field) and np.isfinite(chart.values).any():
-        text = distinct_text(chart.values, number_text)
-        low, high = text(float(np.nanmin(chart.values))), text(float(np.nanmax(chart.values)))
-        explanation += f", from {low} (dark) to {high} (bright)"
+    """A chart with its title, and how its numbers came about."""
+    picture, explanation = svg(chart)
     more = f"<span>{html.escape(explanation)}</span>" if explanation else ""
-    keys = "" if isinstance(chart, Field) else legend(chart)
-    return (
-        f"<figure><figcaption><strong>{html.escape(chart.title)}</strong>{more}</figcaption>{svg(chart)}{keys}</figure>"
-    )
+    return f"<figure><figcaption><strong>{html.escape(chart.title)}</strong>{more}</figcaption>{picture}</figure>"
 
 
 def percent(value: Any) -> str:

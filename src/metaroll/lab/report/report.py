@@ -20,13 +20,13 @@ from metaroll.lab.figures.charts import (
     Curve,
     adaptation_chart,
     learning_chart,
+    number_text,
     numbers_of,
     robustness_chart,
     series,
     shots_chart,
     tasks_chart,
 )
-from metaroll.lab.figures.svg import number_text
 from metaroll.lab.report.adapting_part import adapting
 from metaroll.lab.report.page_parts import (
     banner,

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from metaroll.checks import check_seed
-from metaroll.config import config_of, described, described_values
+from metaroll.config import ConfigField, config_of, described, described_values
 from metaroll.data.paths import TrajectoryBatch
 from metaroll.data.rollouts import Rollouts
 from metaroll.data.step_sequence import StepSequence
@@ -134,16 +134,8 @@ class MAML(Stateful, MetaRLAlgorithm):
         """How the initial parameters improve."""
         return self._outer
 
-    @property
-    def discount(self) -> float:
-        """Discount factor."""
-        return self.config.discount
-
-    @property
-    def max_path_length(self) -> int:
-        """Maximum number of steps of a rollout."""
-        assert self.config.max_steps is not None
-        return self.config.max_steps
+    discount = ConfigField[float]()
+    max_path_length = ConfigField[int]("max_steps")
 
     @property
     def train_tasks(self) -> list[Any] | None:

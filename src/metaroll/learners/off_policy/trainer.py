@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -65,7 +66,7 @@ def descend_critics(critics: CriticNets, batch: TransitionBatch, target: Tensor)
         batch.observations,
         batch.actions,
         # Called once per critic: dL/dQ_k = w_b (Q_k - y) / B, (B,).
-        lambda of_one: critics_loss_gradient(of_one, target, batch.weights),
+        functools.partial(critics_loss_gradient, target=target, weights=batch.weights),
     )
     return critic_losses_of(values, target, batch.weights)
 

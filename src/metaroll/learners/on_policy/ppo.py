@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from metaroll.checks import check_seed
-from metaroll.config import config_of, described
+from metaroll.config import ConfigField, config_of, described
 from metaroll.data.rollouts import Rollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.functional.running_moments import add_rows, no_moments
@@ -185,16 +185,8 @@ class PPO(Stateful, EpochLearner):
         """The value function."""
         return self._critic
 
-    @property
-    def discount(self) -> float:
-        """Discount factor."""
-        return self.config.discount
-
-    @property
-    def max_path_length(self) -> int:
-        """Maximum number of steps of a rollout."""
-        assert self.config.max_steps is not None
-        return self.config.max_steps
+    discount = ConfigField[float]()
+    max_path_length = ConfigField[int]("max_steps")
 
     @property
     def gradients(self) -> str:

@@ -1,4 +1,4 @@
-"""Rollouts that go on over calls: slots stay in their workers, and every call takes some steps in all of them.
+"""Rollouts that continue over calls: slots stay in their workers, and every call takes some steps in all of them.
 
 Slots are cut into shards, by their number and the kind of environment alone; a shard lives in one worker (see
 ``live_shard``). The process that asks keeps what it takes to build a shard again (``shard_record``): plans, what the
@@ -30,9 +30,9 @@ __all__ = ["Collection", "collect_here"]
 _SHARD = {"list": 4, "physics": 16, "batched": 256}
 """Slots of a shard: what one worker steps at a time."""
 
-_STARTED_BY_HAND = "rollouts that were started by hand are not built again; a worker was lost: start them anew"
+_STARTED_BY_HAND = "rollouts that were started by hand are not built again; a worker was lost: restart them"
 _TOO_LONG = (
-    f"it has more than {LONGEST_LOG} steps, whose actions are not kept; the next call goes on with the next plan. Give "
+    f"it has more than {LONGEST_LOG} steps, whose actions are not kept; the next call starts the next plan. Give "
     "plans a max_steps"
 )
 _ROWS_OF_STEP = ("rewards", "terminated", "truncated")
@@ -56,11 +56,11 @@ class Collection:
         num_slots: E.
         shard_size: Slots of a shard.
         name: Names the collection in the workers.
-        kept: What is kept of rollouts.
+        kept: Which data of rollouts are kept.
         close: Frees what it has in the workers.
         resumable: Keep what it takes to build shards again.
-        made_for: What a state must be of, in words by name (environment, policy, ...).
-        spec: Tells the spaces that given actions and states are checked against; ``None``: where they are given they
+        made_for: Requirements on a state, in words by name (environment, policy, ...).
+        spec: The spaces that given actions and states are checked against; ``None``: where they are given they
             are trusted.
     """
 
@@ -107,20 +107,20 @@ class Collection:
 
     @property
     def observations(self) -> Any:
-        """What all slots showed last, ``(E, ...)`` (dicts or tuples of such for structured spaces).
+        """The last observations of all slots, ``(E, ...)`` (dicts or tuples of such for structured spaces).
 
         With ``RolloutEngine.open`` it is a copy.
 
         Raises:
             ValueError: No step has been taken, and no rollout was started.
         """
-        found = [shard.last.observations for shard in self._shards]
-        if any(part is None for part in found):
+        parts = [shard.last.observations for shard in self._shards]
+        if any(part is None for part in parts):
             raise ValueError("no rollout has begun, so there are no observations; call advance first")
-        if len(found) > 1:
-            return cat_to_format(found, "numpy")
+        if len(parts) > 1:
+            return cat_to_format(parts, "numpy")
         # What a shard is built from again must not change.
-        return map_leaves(lambda leaf, path: leaf.copy(), found[0]) if self._resumable else found[0]
+        return map_leaves(lambda leaf, path: leaf.copy(), parts[0]) if self._resumable else parts[0]
 
     @property
     def active(self) -> np.ndarray:
@@ -132,7 +132,7 @@ class Collection:
 
     @property
     def last_step(self) -> SlotStep:
-        """What the last lock-step returned, with the plans' limits, where nothing is recorded.
+        """The result of the last lock-step, with the plans' limits, where nothing is recorded.
 
         That is so where rollouts are started by hand (``RolloutEngine.open(None, ...)``, ``collect_here``). Rows of
         slots that ran nothing hold anything.
@@ -140,9 +140,9 @@ class Collection:
         Raises:
             ValueError: There was none, or it was recorded.
         """
-        found = [shard.last.last_step for shard in self._shards]
-        steps = [step for step in found if step is not None]
-        if not steps or len(steps) < len(found):
+        last_steps = [shard.last.last_step for shard in self._shards]
+        steps = [step for step in last_steps if step is not None]
+        if not steps or len(steps) < len(last_steps):
             raise ValueError("no step was taken without a record; see collect_here(record=False)")
         return steps[0] if len(steps) == 1 else _together(steps)
 
@@ -151,21 +151,21 @@ class Collection:
     def advance(self, steps: int, parameters: np.ndarray | None = None, *, actions: Any = None) -> Rollouts:
         """Take up to ``steps`` steps in every slot; all that was done: pieces of rollouts, in the order of their plans.
 
-        A slot whose rollout has ended goes on with its next plan. Pieces have ``complete=False`` unless they end
+        A slot whose rollout has ended continues with its next plan. Pieces have ``complete=False`` unless they end
         with their rollout (``done`` is then true at their last step): their last observation is not a final one.
 
         Args:
             steps: Number of lock-steps, at least 1.
             parameters: Flat policy parameters ``(P,)``; ``None`` means the policy's present ones.
             actions: Given actions ``(E, ...)`` for every one of these steps, instead of asking the policy (what it
-                remembers stands still meanwhile).
+                remembers does not change meanwhile).
 
         Raises:
             RuntimeError: The collection has been closed, or its engine has got another environment or kind of policy.
             ShapeError: ``parameters`` or ``actions`` have another shape; nothing was done.
             ValueError: ``parameters`` or ``actions`` are ragged, hold no real numbers, or NaN or Inf; nothing was done.
             RolloutError: An environment or the policy raised. What was returned by earlier calls stays; the next call
-                goes on from there, so that a rollout that always fails there fails again.
+                continues from there, so that a rollout that always fails there fails again.
         """
         self._check_open()
         steps = check_whole("steps", steps)
@@ -198,10 +198,10 @@ class Collection:
         self._call(0, None, None, list(zip(slots, plans, strict=True)))
 
     def state_dict(self) -> dict[str, Any]:
-        """All that it takes to go on (plain data and arrays): which rollouts run, their states or actions, and memory.
+        """All that it takes to continue (plain data and arrays): running rollouts, their states or actions, and memory.
 
-        Half-done rollouts that cannot go on elsewhere end here, in this collection, too (``cut``), so that one that
-        goes on from the state does what this one does.
+        Half-done rollouts that cannot continue elsewhere end here, in this collection, too (``cut``), so that one that
+        continues from the state does what this one does.
 
         Raises:
             RuntimeError: The collection has been closed.
@@ -214,7 +214,7 @@ class Collection:
         return {**numbers, "made_for": self._made_for(), "shards": shards}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from ``state_dict()``; the next call builds the half-done rollouts again.
+        """Continue from ``state_dict()``; the next call builds the half-done rollouts again.
 
         Raises:
             ValueError: It is no such state, or that of a collection with another number of slots, another kind of
@@ -251,13 +251,13 @@ class Collection:
     # -- calls -------------------------------------------------------------------------------------------------------
 
     def _hint(self, error: RolloutError) -> str:
-        """What to do about a failure that repeats."""
-        text = "The call before failed in the same way: a call goes on from where the last one that succeeded ended."
+        """The hint for a failure that repeats."""
+        text = "The call before failed in the same way: a call continues from where the last one that succeeded ended."
         option = "on_invalid" if isinstance(error, InvalidValueError) else "on_error"
         if isinstance(error, ReplayError) or getattr(self._kept, option) == "drop":
             return text
         return (
-            f"{text} To go on without this rollout, load state_dict() into a collection of an engine with "
+            f"{text} To continue without this rollout, load state_dict() into a collection of an engine with "
             f"{option}='drop'."
         )
 
@@ -276,13 +276,13 @@ class Collection:
             # fails, without which the call is done again. Then the next round brings the start.
             works = [self._work(shard, steps, actions, starts, shard.number in results) for shard in pending]
             try:
-                found = self._advance(works, parameters)
+                advanced = self._advance(works, parameters)
             except BaseException:
                 if not self._resumable:
                     for shard in self._shards:
                         self._cut(shard, "by an error")
                 raise
-            for shard, result in zip(pending, found, strict=True):
+            for shard, result in zip(pending, advanced, strict=True):
                 results[shard.number] = result
                 for number, entry in result.failed:
                     self.dropped.append(entry)
@@ -304,8 +304,8 @@ class Collection:
         work = shard.work(self._name, steps, actions)
         work.starts = [(slot - shard.first, plan) for slot, plan in starts if shard.has(slot)]
         if again or not shard.placed:
-            told = steps > 0 or not self._by_hand
-            self._cut(shard, "since its slots were lost, with a worker or by an error", tell=told)
+            raises = steps > 0 or not self._by_hand
+            self._cut(shard, "since its slots were lost, with a worker or by an error", or_raise=raises)
             work.start = shard.start(self._kept)
         return work
 
@@ -324,8 +324,8 @@ class Collection:
         rollouts = Rollouts(parts)
         return rollouts.sorted_by(np.concatenate(order)) if len(parts) > 1 else rollouts
 
-    def _cut(self, shard: ShardRecord, why: str, tell: bool = False) -> None:
-        """End the running rollouts that could not be built again; as an error, if that is to be told."""
+    def _cut(self, shard: ShardRecord, why: str, or_raise: bool = False) -> None:
+        """End the running rollouts that could not be built again; raises if ``or_raise``."""
         places, last = shard.lost(), shard.last
         for place in places:
             plan, age = shard.plan(int(last.positions[place])), int(last.ages[place])
@@ -333,7 +333,7 @@ class Collection:
         if not places:
             return
         shard.remove(places)
-        if tell and (self._by_hand or last.resumes == "replay"):
+        if or_raise and (self._by_hand or last.resumes == "replay"):
             entry, why = self.cut[-len(places)], _STARTED_BY_HAND if self._by_hand else _TOO_LONG
             raise ReplayError(f"{entry.message}: {why}", entry.plan, entry.step)
 
@@ -345,8 +345,8 @@ def collect_here(slots: Slots, policy: Policy, *, record: bool = True, pieces: b
 
     Args:
         slots: Closed with the collection.
-        policy: What acts, where no actions are given.
-        record: Return what happens; without, only ``last_step`` and ``observations`` tell.
+        policy: The acting policy, where no actions are given.
+        record: Return what happens; without, only ``last_step`` and ``observations`` show it.
         pieces: Return what rollouts have done so far; without, whole rollouts when they have ended.
     """
     live: list[LiveShard] = []
@@ -378,7 +378,7 @@ def _total_steps(state: Any, num_slots: int, num_shards: int, made_for: Mapping[
     lacking = {"num_slots", "total_steps", "shards"} - (state.keys() if isinstance(state, Mapping) else set())
     if lacking:
         raise ValueError(f"state must be what Collection.state_dict() returned, but lacks {sorted(lacking)}")
-    shards, before = state["shards"], state.get("made_for", {})  # states of earlier versions do not tell
+    shards, before = state["shards"], state.get("made_for", {})  # states of earlier versions do not have it
     for name, value, kind in (("shards", shards, list | tuple), ("made_for", before, Mapping)):
         if not isinstance(value, kind):
             raise ValueError(f"{name} of state must be as Collection.state_dict() returned it, got {value!r}")

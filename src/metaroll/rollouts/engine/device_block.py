@@ -1,4 +1,4 @@
-"""Blocks of lock-steps on torch tensors: simulator, policy and endings on a device, one small look from it per block.
+"""Blocks of lock-steps on torch tensors: simulator, policy and endings on a device, one small read from it per block.
 
 Rows, ages, keys and noise of all rollouts live on the device. A block takes up to 16 lock-steps there without waiting:
 endings are masks, limits and the first bad number are found by arithmetic. Then the host reads three numbers per row,
@@ -43,7 +43,7 @@ from metaroll.types import EnvSpec, Policy, RolloutPlan, Slots
 __all__ = ["Block", "BlockSettings", "DeviceLoop", "DeviceRows", "OwnSets", "run_block"]
 
 _LOCK_STEPS = 16
-"""Lock-steps between two looks at what has ended."""
+"""Lock-steps between two checks of what has ended."""
 
 _FULL = 0.75
 """Share of rows at work below which those that have ended get new plans, or are left behind."""
@@ -52,7 +52,7 @@ _NEVER = 1 << 30
 """Code of a row without a bad number."""
 
 _LOOKED_AT = ("action", "observation", "reward")
-"""Where bad numbers are looked for, in the order in which these come about within a step."""
+"""Where bad numbers are searched for, in the order in which they arise within a step."""
 
 
 # -- on the device -----------------------------------------------------------------------------------------------------
@@ -63,7 +63,7 @@ class DeviceRows(NamedTuple):
 
     Attributes:
         state, constants: Of the simulator.
-        policy: What the policy remembers, name -> ``(W, ...)``.
+        policy: The policy's memory, name -> ``(W, ...)``.
         observations: Shape ``(W, ...)``.
         keys, env_keys: Of the streams of plans and environments, int64 ``(W, 4)``.
         ages: Steps of each rollout so far, int64 ``(W,)``.
@@ -102,13 +102,13 @@ class OwnSets(NamedTuple):
 
 @dataclass(frozen=True)
 class BlockSettings:
-    """What stays the same in all blocks of a unit.
+    """The settings that all blocks of a unit share.
 
     Attributes:
         tile: Rows per call of the policy.
-        deterministic: What all rollouts have, or ``None`` if they differ.
+        deterministic: The common value of all rollouts, or ``None`` if they differ.
         kept: As in ``SlotLoop``.
-        sets: Where rollouts bring parameters of their own.
+        sets: Where rollouts bring their own parameters.
         products: The policy acts within it, if given (``RowProducts``).
     """
 
@@ -120,7 +120,7 @@ class BlockSettings:
 
 
 class Block(NamedTuple):
-    """What a block of K lock-steps has led to.
+    """The result of a block of K lock-steps.
 
     Attributes:
         rows: After it.
@@ -143,25 +143,25 @@ def run_block(simulator: Simulator, policy: Any, rows: DeviceRows, num_steps: in
         if settings.kept.extras and "hidden" in rows.policy:
             store.write("hidden_states", step, rows.policy["hidden"])
         actions, remembered, infos = _act(simulator.env_spec, policy, rows, noise[step], settings)
-        found = simulator.step(rows.state, actions, rows.constants, env_noise[step], torch_namespace)
+        result = simulator.step(rows.state, actions, rows.constants, env_noise[step], torch_namespace)
         ages = ages + 1
-        terminated = torch.zeros_like(alive) if found.terminated is None else found.terminated
-        truncated = found.truncated
+        terminated = torch.zeros_like(alive) if result.terminated is None else result.terminated
+        truncated = result.truncated
         if truncated is None:
             truncated = torch.zeros_like(alive) if simulator.time_limit is None else ages >= simulator.time_limit
         at_limit = ages >= rows.limits
         over = ((terminated | truncated) & rows.stops) | at_limit
         store.write("actions", step, actions)
-        store.write("rewards", step, found.rewards.to(torch.float64))
+        store.write("rewards", step, result.rewards.to(torch.float64))
         store.write("terminated", step, terminated)
         store.write("truncated", step, truncated | (at_limit & ~terminated))
-        for group, values in (("policy_infos", infos), ("env_infos", found.infos)) if settings.kept.infos else ():
+        for group, values in (("policy_infos", infos), ("env_infos", result.infos)) if settings.kept.infos else ():
             for name, value in values.items():
                 store.write(f"{group}/{name}", step, value)
         counts = counts + alive
         alive = alive & ~over
-        observations = simulator.observe(found.state, rows.constants, torch_namespace)
-        rows = rows._replace(state=found.state, policy=remembered, observations=observations)
+        observations = simulator.observe(result.state, rows.constants, torch_namespace)
+        rows = rows._replace(state=result.state, policy=remembered, observations=observations)
         for name, value in _shown(simulator, rows, settings).items():
             store.write(name, step + 1, value)
     bad = _first_bad(store.arrays, counts)
@@ -170,7 +170,7 @@ def run_block(simulator: Simulator, policy: Any, rows: DeviceRows, num_steps: in
 
 
 class _Store:
-    """Room for what K lock-steps lead to, made when a name is first told."""
+    """Room for what K lock-steps lead to, made when a name first appears."""
 
     def __init__(self, num_steps: int, before: Mapping[str, torch.Tensor]) -> None:
         self._num_steps = num_steps
@@ -186,7 +186,7 @@ class _Store:
 
 
 def _shown(simulator: Simulator, rows: DeviceRows, settings: BlockSettings) -> dict[str, torch.Tensor]:
-    """What is recorded before the first step and after each."""
+    """The arrays recorded before the first step and after each."""
     shown = {"+observations": rows.observations}
     states = simulator.state_rows(rows.state, torch_namespace) if settings.kept.extras else None
     return shown if states is None else {**shown, "+states": states}
@@ -220,15 +220,17 @@ def _act(
         choices = torch.arange(int(space.start), int(space.start + space.n), device=seen.device)
         seen = (seen[:, None] == choices).to(torch.float32)
     flags: Any = rows.deterministic if settings.deterministic is None else settings.deterministic
-    given = (seen.reshape(len(seen), -1), rows.policy, noise, flags)
+    inputs = (seen.reshape(len(seen), -1), rows.policy, noise, flags)
     act: Callable[..., Any] = policy.act_on_torch
     if sets is not None:
         blocks = lambda array: array[sets.source].reshape(-1, BLOCK, *array.shape[1:])  # noqa: E731
-        given, tile = (sets.weights, *map_rows(blocks, given)), tile // BLOCK
+        inputs, tile = (sets.weights, *map_rows(blocks, inputs)), tile // BLOCK
         in_dims = (0, 0, 0, 0, None if isinstance(flags, bool) else 0)
-        act = torch.vmap(lambda weights, *rest: functional_call(_Acting(policy), weights, rest), in_dims)
+        act = torch.vmap(lambda weights, *arguments: functional_call(_Acting(policy), weights, arguments), in_dims)
     with settings.products or nullcontext():
-        parts = [act(*rows_at(given, slice(k, k + tile))) for k in range(0, len(given[0 if sets is None else 1]), tile)]
+        parts = [
+            act(*rows_at(inputs, slice(k, k + tile))) for k in range(0, len(inputs[0 if sets is None else 1]), tile)
+        ]
     actions, remembered, infos = map_rows(lambda *same: torch.cat(same), *parts)
     if sets is not None:
         order = lambda array: array.flatten(0, 1)[sets.place]  # noqa: E731
@@ -270,7 +272,7 @@ def _first_bad(arrays: Mapping[str, torch.Tensor], counts: torch.Tensor) -> torc
 
 
 class _Recorded(NamedTuple):
-    """What a block has recorded, on the device, and on the host which rollouts (-1: none) it was of, how old these were
+    """The record of a block, on the device, and on the host which rollouts (-1: none) it was of, how old these were
     before, and how many of its steps count, ``(W,)`` each.
     """
 
@@ -286,11 +288,11 @@ class DeviceLoop:
     Args:
         slots: Rows of the simulator on the host: they check plans and make first states, by NumPy, for each rollout the
             same wherever it runs.
-        policy: What acts; a copy of it goes to the device.
-        plans: What to run, by however many rows there are slots.
+        policy: The acting policy; a copy of it goes to the device.
+        plans: The plans to run, in as many rows as there are slots.
         device: Where.
         parameters: Flat policy parameters ``(P,)``; ``None`` means the policy's own.
-        kept, beat: As in ``SlotLoop``; all fields are recorded.
+        kept, heartbeat: As in ``SlotLoop``; all fields are recorded.
 
     Attributes:
         columns: The rollouts that have ended, in the order of their plans; ``None`` if there are none.
@@ -307,7 +309,7 @@ class DeviceLoop:
         *,
         parameters: np.ndarray | None = None,
         kept: Kept = KEPT,
-        beat: Callable[[str], None] | None = None,
+        heartbeat: Callable[[str], None] | None = None,
     ) -> None:
         self._slots = check_slots_on_device(slots)
         self.columns: RolloutColumns | None = None
@@ -316,7 +318,7 @@ class DeviceLoop:
         self.dropped_positions: list[tuple[int, DroppedRollout]] = []
         self._policy, self._plans, self._device = policy, plans, device
         self._twin = policy_on_device(policy, parameters, device)
-        self._beat = beat
+        self._heartbeat = heartbeat
         flags = set(plans.deterministic.tolist())
         flag = flags.pop() if len(flags) == 1 else None
         self._settings = BlockSettings(
@@ -377,7 +379,7 @@ class DeviceLoop:
             self._start(free, positions)
 
     def _narrow(self, rows: np.ndarray) -> None:
-        """Go on with ``rows (k,)`` only."""
+        """Continue with ``rows (k,)`` only."""
         if self._rows is None or _padded(len(rows), self._settings.tile) == len(self._rows.live):
             return
         index = _filled_up(np.arange(len(rows)), self._settings.tile)
@@ -390,8 +392,8 @@ class DeviceLoop:
 
     def _start(self, rows: np.ndarray, positions: np.ndarray) -> None:
         """Start the plans at ``positions`` in ``rows``: first states are made here, and carried over together."""
-        if self._beat is not None:
-            self._beat("reset")
+        if self._heartbeat is not None:
+            self._heartbeat("reset")
         plans = self._plans.take(positions)
         try:
             observations = self._slots.reset(rows.tolist(), plans)
@@ -457,9 +459,9 @@ class DeviceLoop:
     # -- blocks ------------------------------------------------------------------------------------------------------
 
     def _block(self) -> None:
-        """A block, and the look at what has come of it."""
-        if self._beat is not None:
-            self._beat("step")
+        """Run a block, and check its results."""
+        if self._heartbeat is not None:
+            self._heartbeat("step")
         if self._rows is None:
             raise RuntimeError("no row has been started")
         active = self._of >= 0
@@ -498,8 +500,8 @@ class DeviceLoop:
         flat = torch.as_tensor(blocks.sets[index]).to(self._device)
         layout = ParameterLayout.of(self._twin, self._twin.acting_parameter_names())
         weights = {f"policy.{name}": part for name, part in layout.torch_views(flat).items()}
-        found = [torch.as_tensor(rows).to(self._device) for rows in (source.reshape(-1, BLOCK)[index].ravel(), place)]
-        self._settings = replace(self._settings, sets=OwnSets(weights, *found))
+        indices = [torch.as_tensor(rows).to(self._device) for rows in (source.reshape(-1, BLOCK)[index].ravel(), place)]
+        self._settings = replace(self._settings, sets=OwnSets(weights, *indices))
 
     def _drop(self, row: int, what: str, value: np.ndarray, step: int) -> None:
         position = int(self._of[row])
@@ -511,7 +513,7 @@ class DeviceLoop:
         self._of[row] = -1
 
     def _failure(self, error: BaseException, rows: np.ndarray, plans: PlanTable, where: str) -> Exception:
-        """What to raise for a failed reset."""
+        """The error for a failed reset."""
         of_slot: list[RolloutPlan | None] = [None] * self._slots.num_slots
         for row, plan in zip(rows.tolist(), plans, strict=True):
             of_slot[row] = plan
@@ -527,9 +529,9 @@ class DeviceLoop:
         positions, lengths = np.array(sorted(self._ended), dtype=np.int64).T
         bounds = np.concatenate([[0], np.cumsum(lengths)])
         places = [torch.as_tensor(self._places(part, positions, bounds)).to(self._device) for part in self._recorded]
-        found = {name: self._column(name, places, bounds) for name in self._recorded[0].arrays}
+        packed = {name: self._column(name, places, bounds) for name in self._recorded[0].arrays}
         self._recorded.clear()
-        arrays = _fetched(found)
+        arrays = _fetched(packed)
         fields: dict[str, Any] = {}
         for name, column in arrays.items():
             group, _, key = name.removeprefix("+").partition("/")
@@ -581,11 +583,11 @@ def _fetched(columns: Mapping[str, torch.Tensor]) -> dict[str, np.ndarray]:
     """Columns from the device, in one piece; those of wide numbers come first, so that all lie as they must."""
     names = sorted(columns, key=lambda name: -columns[name].element_size())
     flat = torch.cat([columns[name].reshape(-1).view(torch.uint8) for name in names]).cpu().numpy()
-    found, begin = {}, 0
+    arrays, begin = {}, 0
     for name in names:
         column = columns[name]
         end = begin + column.numel() * column.element_size()
         dtype = torch.empty(0, dtype=column.dtype).numpy().dtype
-        found[name] = flat[begin:end].view(dtype).reshape(tuple(column.shape))
+        arrays[name] = flat[begin:end].view(dtype).reshape(tuple(column.shape))
         begin = end
-    return {name: found[name] for name in columns}
+    return {name: arrays[name] for name in columns}

@@ -1,4 +1,4 @@
-"""What runs on a device of torch, and what has to stay in NumPy."""
+"""Checks of what runs on a device of torch, and what has to stay in NumPy."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TILES = {"cpu": 256, "cuda": 4096}
 """Rows per call of a policy, by kind of device: libraries choose another matrix product for other heights."""
 
 IN_NUMPY = "leave device out (device=None) to run it in NumPy"
-"""What helps against what cannot run on a device."""
+"""The hint for what cannot run on a device."""
 
 
 def device_of(
@@ -49,14 +49,14 @@ def device_of(
     if device is None:
         return None
     try:
-        found = torch.device(device)
+        chosen = torch.device(device)
     except (RuntimeError, TypeError) as error:
         raise ValueError(f"device must be None (NumPy), 'cpu' (torch) or 'cuda', got {device!r}") from error
-    if found.type not in TILES:
-        raise ValueError(f"device must be None (NumPy), 'cpu' (torch) or 'cuda', got {str(found)!r}")
-    if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
+    if chosen.type not in TILES:
+        raise ValueError(f"device must be None (NumPy), 'cpu' (torch) or 'cuda', got {str(chosen)!r}")
+    if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
         raise ValueError(
-            f"device {str(found)!r} is not there: torch {torch.__version__} sees {torch.cuda.device_count()} CUDA "
+            f"device {str(chosen)!r} is not there: torch {torch.__version__} sees {torch.cuda.device_count()} CUDA "
             "devices; use device=None (NumPy) or device='cpu', or install a torch for CUDA"
         )
     wrong = None
@@ -68,10 +68,10 @@ def device_of(
         wrong = ("transport must be 'auto' or 'serial'", f"{workers.transport!r}")
     if wrong is not None:
         raise ValueError(
-            f"{wrong[0]} with device={str(found)!r}, which runs rollouts in this process, got {wrong[1]}; leave device "
-            "out to use workers"
+            f"{wrong[0]} with device={str(chosen)!r}, which runs rollouts in this process, got {wrong[1]}; leave "
+            "device out to use workers"
         )
-    return found
+    return chosen
 
 
 def name_of(device: torch.device) -> str:

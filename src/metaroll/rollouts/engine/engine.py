@@ -61,7 +61,7 @@ __all__ = ["RolloutEngine"]
 _numbers = itertools.count()
 
 _HERE = "; or run the rollouts in this process (num_workers=1, with transport='auto' or 'serial')"
-"""What helps an engine against what cannot be sent."""
+"""The hint of an engine for what cannot be sent."""
 
 _MADE_AT_ONCE = 1 << 16
 """Plans of a generator that are made at a time."""
@@ -70,7 +70,7 @@ _EXTRAS = frozenset({"actions_applied", "states", "time", "hidden_states"})
 """Columns of ``record_extras``."""
 
 _MOST_DROPPED = 32
-"""After so many rollouts of a variation without a single valid one, more are not tried."""
+"""After this many rollouts of a variation without a single valid one, more are not tried."""
 
 
 class RolloutEngine:
@@ -85,8 +85,8 @@ class RolloutEngine:
             simulators under metaroll's MLP and GRU policies (docs/sim_to_real.md).
         record_infos: Keep infos of environment and policy in the rollouts.
         record_extras: Record ``actions_applied``, and ``states``, ``time`` and domain parameters as far as the
-            environment tells them (see ``rollout``).
-        options: Settings by name, in place of those of ``config``: ``num_workers=4``, say.
+            environment reports them (see ``rollout``).
+        options: Settings by name, in place of those of ``config``, e.g. ``num_workers=4``.
 
     Attributes:
         config: The settings.
@@ -169,12 +169,12 @@ class RolloutEngine:
 
     def set_policy(self, policy: Any) -> None:
         """Use another policy from now on (changed parameters need no call: ``run`` sends them)."""
-        found = policy if isinstance(policy, Policy) else as_policy(policy, self.env_spec)
+        checked = policy if isinstance(policy, Policy) else as_policy(policy, self.env_spec)
         if self._device is not None:
-            check_policy_on_device(found)
-        if found is not self.policy:
-            warn_of_actions(found)
-        self.policy = found
+            check_policy_on_device(checked)
+        if checked is not self.policy:
+            warn_of_actions(checked)
+        self.policy = checked
         self._sent_policy = self._sent_parameters = None
         self._local.policy = self.policy
 
@@ -189,10 +189,10 @@ class RolloutEngine:
         """Run plans; rollouts in the order of the plans (dropped ones are left out; ``dropped`` lists them).
 
         Args:
-            plans: What to run. Plans without a seed get fresh entropy, recorded in ``rollout_info["plan"]``.
+            plans: The plans to run. Those without a seed get fresh entropy, recorded in ``rollout_info["plan"]``.
             parameters: Flat policy parameters ``(P,)`` for plans that bring none; ``None`` means the policy's present
                 ones.
-            fields: Names of the columns that are wanted (``("rewards",)``, say): nothing else is recorded, which
+            fields: Names of the columns that are wanted (e.g. ``("rewards",)``): nothing else is recorded, which
                 takes a fraction of the time and memory in batched simulators. ``None``: all, and infos.
             progress: Called as ``progress(rollouts, steps)`` with what is new whenever a unit of work is done.
 
@@ -223,15 +223,15 @@ class RolloutEngine:
             plans, parameters, progress: See ``run``. Of a generator 65,536 plans are made, run and forgotten at a time.
             reduce: From columns (a dict: ``observations``, ``actions``, ``rewards``, ...) and bounds ``(n + 1,)`` of n
                 rollouts to an array ``(n, ...)``; picklable. It must treat rollouts one by one, since it is called with
-                as many as happen to be together: ``check_reduce`` finds out. ``observations`` (and ``states``) have one
-                row more for each rollout: those of rollout ``i`` begin at ``bounds[i] + i``. A ``Reduction`` also says
-                which columns are looked at, and makes a row of each group of consecutive plans.
+                as many as happen to be together: ``check_reduce`` tests this. ``observations`` (and ``states``) have
+                one row more for each rollout: those of rollout ``i`` begin at ``bounds[i] + i``. A ``Reduction`` also
+                names the columns that are read, and makes a row of each group of consecutive plans.
 
         Returns:
             Shape ``(N, ...)`` for N plans (or groups); rows of dropped rollouts hold NaN (integers then become floats).
 
         Raises:
-            Exception: Whatever is raised while plans run or are made has ``error.reduced (n, ...)``, the rows of all
+            Exception: Any error while plans run or are made has ``error.reduced (n, ...)``, the rows of all
                 units of work that were done before, and ``error.kept (n,)``, the places of their plans, in order.
             NotPicklableError: ``reduce`` cannot be sent to the workers.
             ShapeError, ValueError: See ``Reduction.rows_of``.
@@ -251,7 +251,7 @@ class RolloutEngine:
                 rows.count += sum(len(unit.plans) for unit in units) // reduction.group
             return rows.joined()
         except BaseException as error:
-            rows.tell(error)
+            rows.attach_to(error)
             raise
 
     def _results(
@@ -317,7 +317,7 @@ class RolloutEngine:
         return groups if request.only is None else [groups[m] for m in wanted]
 
     def open(self, plan_of: Callable[[int], RolloutPlan] | None, num_slots: int) -> Collection:
-        """Rollouts that go on over calls: ``num_slots`` of them at a time, in slots that stay where they are.
+        """Rollouts that continue over calls: ``num_slots`` of them at a time, in slots that stay where they are.
 
         Args:
             plan_of: From a number to the plan of that number (picklable where there are workers; it must not change).
@@ -411,7 +411,7 @@ class RolloutEngine:
     ) -> list[Rollouts]:
         """Shortest prefixes of variations with at least ``min_steps`` steps each; run ``n`` is of ``n % count``."""
         count, need, limit = len(request.updates), request.min_steps or 1, request.max_steps
-        done, found = Rollouts(), [Rollouts()] * count
+        done, kept = Rollouts(), [Rollouts()] * count
         started, more = [0] * count, [0] * count
         for m in wanted:
             more[m] = 1 if limit is None else int(-(-need // limit))
@@ -423,30 +423,31 @@ class RolloutEngine:
                 error.completed = [*done, *error.completed]
                 raise
             done = done + rollouts
-            found = [known + new for known, new in zip(found, _groups(rollouts, count), strict=True)]
+            kept = [old + new for old, new in zip(kept, _groups(rollouts, count), strict=True)]
             started = [old + new for old, new in zip(started, more, strict=True)]
             for m in wanted:
-                if not len(found[m]) and started[m] >= _MOST_DROPPED:
+                if not len(kept[m]) and started[m] >= _MOST_DROPPED:
                     last = [entry for entry in self.dropped if entry.plan.index % count == m][-1]
                     raise all_dropped(f"all {started[m]} rollouts of variation {m}", "Leave the variation out", last)
             for m in wanted:
-                more[m] = still_missing(found[m].lengths.tolist(), started[m], None, need)
-        return [known[: enough(known.lengths.tolist(), None, need)] for known in found]
+                more[m] = still_missing(kept[m].lengths.tolist(), started[m], None, need)
+        return [paths[: enough(paths.lengths.tolist(), None, need)] for paths in kept]
 
     def _pieces(self, plans: PlanTable, reduce: Reduction | None, fields: tuple[str, ...] | None) -> list[np.ndarray]:
-        """Positions of the plans of each unit; plans with parameters of their own are in other units than the rest.
+        """Positions of the plans of each unit; plans with their own parameters are in other units than those
+        without.
 
         A call with stacked parameters differs in the last bit from one with shared parameters, so a unit is of one
         kind, as each of its plans is when it runs alone.
         """
-        own, rest = np.flatnonzero(plans.set_of >= 0), np.flatnonzero(plans.set_of < 0)
+        own, shared = np.flatnonzero(plans.set_of >= 0), np.flatnonzero(plans.set_of < 0)
         longest = int(plans.max_steps.max(initial=1))
         if longest == NO_LIMIT:
             longest = self.env_spec.max_episode_length or 1
         size = unit_size(len(plans), self._kind_of_unit(fields), self._pool.num_workers, longest)
         if reduce is not None:
             size = reduce.whole_groups(size, len(plans))
-        return [piece for part in (own, rest) if len(part) for piece in cut(part, size)]
+        return [piece for part in (own, shared) if len(part) for piece in cut(part, size)]
 
     def _unit(self, number: int, plans: PlanTable, reduce: Reduction | None, kept: Kept) -> Unit:
         num_slots = slots_of_unit(len(plans), self._kind_of_unit(kept.fields), self.config.slots_per_unit)
@@ -487,7 +488,7 @@ class RolloutEngine:
         what = f"rollouts {first.index} to {last.index} (seeds {first.seed} to {last.seed})"
         if first is last:
             what = f"rollout {first.index} (seed {first.seed})"
-        sent = f"a plan of {what} (its env_update, say)"
+        sent = f"a plan of {what} (e.g. its env_update)"
         blob = encode_command(run_unit_in_worker, (self._key, unit), {}, sent, _HERE)
         return Job(number, blob, what, phase="start", plans=unit.plans)
 

@@ -1,4 +1,4 @@
-"""What rollouts record besides observations, actions and rewards: applied actions, states, time, domain parameters."""
+"""Records of rollouts besides observations, actions and rewards: applied actions, states, time, domain parameters."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def add_applied_actions(columns: RolloutColumns, env_spec: EnvSpec, *, copy: boo
 
     It is what the environment reports as info ``act_applied``, otherwise the actions clipped to a Box (environments get
     them as they are, and clip them themselves; those of a Box of integers are rounded and clipped before), and choices
-    as the environment counts them (``actions`` count from 0, whatever the space starts with).
+    as the environment counts them (``actions`` count from 0, for any start of the space).
     """
     reported = columns.fields.get("env_infos", {}).get(APPLIED)
     applied = _as_applied(columns.fields["actions"], env_spec.action_space) if reported is None else reported
@@ -40,7 +40,7 @@ def add_applied_actions(columns: RolloutColumns, env_spec: EnvSpec, *, copy: boo
 
 
 def notes_of(envs: Slots, slots: np.ndarray, plans: PlanTable, with_time: bool) -> list[dict[str, Any]]:
-    """What stays constant in the rollouts that have been started in ``slots``; those of one kind share theirs."""
+    """Constants of the rollouts that have been started in ``slots``; those of one kind share theirs."""
     alike = None if plans.has_extras else envs.alike(slots)
     if alike is None:
         notes = [_noted(envs, slot, plans, row, with_time) for row, slot in enumerate(slots.tolist())]
@@ -48,8 +48,8 @@ def notes_of(envs: Slots, slots: np.ndarray, plans: PlanTable, with_time: bool) 
         return [notes[0] if note == notes[0] else note for note in notes] if plain else notes
     kinds = list(zip(alike, plans.update_of.tolist(), strict=True))
     shown = {kind: row for row, kind in enumerate(kinds)}
-    found = {kind: _noted(envs, int(slots[row]), plans, row, with_time) for kind, row in shown.items()}
-    return [found[kind] for kind in kinds]
+    by_kind = {kind: _noted(envs, int(slots[row]), plans, row, with_time) for kind, row in shown.items()}
+    return [by_kind[kind] for kind in kinds]
 
 
 def _noted(envs: Slots, slot: int, plans: PlanTable, row: int, with_time: bool) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A part of a collection where its slots are stepped: rollouts that go on over calls, or are built again."""
+"""A part of a collection where its slots are stepped: rollouts that continue over calls, or are built again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from metaroll.rollouts.engine.slot_loop import SlotLoop
 from metaroll.rollouts.engine.unit_work import one_torch_thread, unit_runner
 from metaroll.rollouts.failures import DroppedRollout, without_advice
 from metaroll.rollouts.requests import Kept
-from metaroll.rollouts.workers.messages import GlobalNamespace, heartbeat
+from metaroll.rollouts.workers.messages import GlobalNamespace, heartbeat_of
 from metaroll.tasks.plan_table import PlanTable
 from metaroll.types import Policy, RolloutPlan, Slots, SlotsResume, SlotStep
 
@@ -33,7 +33,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class PlansOfShard:
-    """Plans of a shard by their number within it: numbers of the whole collection are told to the plans' maker."""
+    """Plans of a shard by their number within it: the plans' maker receives numbers of the whole collection."""
 
     plan_of: Callable[[int], RolloutPlan]
     first: int
@@ -73,18 +73,18 @@ def plan_by_number(plan_of: Callable[[int], RolloutPlan], number: int) -> Rollou
 
 @dataclass
 class ShardStart:
-    """What it takes to build a shard.
+    """All it takes to build a shard.
 
     Attributes:
         plans: Where its slots get their plans; ``None``: rollouts are started by hand.
         begun: Plans that each slot has begun, ``(E,)``; by hand their number, ``(1,)``.
         running: Rollouts in the middle, with their actions where these are to be taken again.
-        policy_state: What the policy remembers, name -> ``(E, ...)``.
-        observations: What all slots showed last.
+        policy_state: The policy's memory, name -> ``(E, ...)``.
+        observations: The last observations of all slots.
         states: ``Slots.running_state`` of the running rollouts, if these are set.
         skipped: Numbers of plans that are left out.
-        kept: What is kept of rollouts.
-        resumable: Whether results tell what it takes to build the shard again.
+        kept: Which data of rollouts are kept.
+        resumable: Whether results contain what it takes to build the shard again.
     """
 
     plans: PlansOfShard | None
@@ -117,18 +117,18 @@ def _none() -> np.ndarray:
 
 @dataclass
 class ShardResult:
-    """What came of a call, and what it takes to go on.
+    """The result of a call, and what it takes to continue.
 
     Attributes:
         unknown: The worker does not have the shard as it is, or a rollout has failed: to be called again with a start.
         failed: Numbers of rollouts that have failed, and why.
-        columns: What was recorded; ``None``: no steps.
+        columns: Recorded columns; ``None``: no steps.
         numbers: Numbers of the plans of the columns.
         slots, positions, ages: Slots, numbers of plans and steps of the rollouts that run, ``(k,)``.
         begun, policy_state, observations, states: See ``ShardStart``.
-        resumes: How the rollouts go on elsewhere.
+        resumes: How the rollouts continue elsewhere.
         dropped: Rollouts that were left out.
-        last_step: What the last lock-step returned, where nothing is recorded.
+        last_step: Result of the last lock-step, where nothing is recorded.
     """
 
     unknown: bool = False
@@ -148,20 +148,20 @@ class ShardResult:
 
 
 class LiveShard:
-    """Slots whose rollouts go on over calls.
+    """Slots whose rollouts continue over calls.
 
     Args:
         slots: The slots.
-        policy: What acts.
-        start: What the first call came with.
-        beat: Called now and then (the heartbeat of a worker).
+        policy: The acting policy.
+        start: Data of the first call.
+        heartbeat: Called now and then (the heartbeat of a worker).
 
     Attributes:
         version: Number of calls after which it is as it is now; -1 while it is not known how it is.
     """
 
     def __init__(
-        self, slots: Slots, policy: Policy, start: ShardStart, beat: Callable[[str], None] | None = None
+        self, slots: Slots, policy: Policy, start: ShardStart, heartbeat: Callable[[str], None] | None = None
     ) -> None:
         kept = start.kept
         self._drops, self._pieces, self._records = kept.on_error == "drop", kept.pieces, kept.steps
@@ -169,7 +169,9 @@ class LiveShard:
         self._resumes: SlotsResume = slots.info.resumes if start.resumable else "nothing"
         self._start: ShardStart | None = start
         plans: Any = () if start.plans is None else start.plans
-        self._loop = SlotLoop(slots, policy, plans, kept=kept, refill=start.plans is not None, begin=False, beat=beat)
+        self._loop = SlotLoop(
+            slots, policy, plans, kept=kept, refill=start.plans is not None, begin=False, heartbeat=heartbeat
+        )
 
     def run(self, work: ShardWork, policy: Policy, parameters: np.ndarray | None) -> ShardResult:
         """One call.
@@ -266,7 +268,7 @@ def advance_shard(namespace: GlobalNamespace, key: str, work: ShardWork) -> Shar
         _shut(shard)
         shard = None
     if work.start is not None:
-        shard = _built(runner, work, work.start, policy, heartbeat(namespace))
+        shard = _built(runner, work, work.start, policy, heartbeat_of(namespace))
     if shard is None:
         return ShardResult(unknown=True)
     try:
@@ -289,19 +291,19 @@ def forget_shards(namespace: GlobalNamespace, key: str, collection: str) -> None
 
 
 def _built(
-    runner: Any, work: ShardWork, start: ShardStart, policy: Policy, beat: Callable[[str], None] | None
+    runner: Any, work: ShardWork, start: ShardStart, policy: Policy, heartbeat: Callable[[str], None] | None
 ) -> LiveShard:
     if start.plans is None:
         first = [plan for _, plan in work.starts]
     else:
         first = [start.plans(own) for own in range(work.num_slots)]
-    slots = runner.live_slots(work.num_slots, PlanTable(first), beat)
+    slots = runner.live_slots(work.num_slots, PlanTable(first), heartbeat)
     try:
         if slots.num_slots != work.num_slots:
             raise ValueError(
                 f"num_slots must be {slots.num_slots}, as many as the vector environment has, got {work.num_slots}"
             )
-        return LiveShard(slots, policy, start, beat)
+        return LiveShard(slots, policy, start, heartbeat)
     except BaseException:
         slots.close()
         raise

@@ -17,7 +17,7 @@ class ParameterBlocks:
 
     Plans that share one array of parameters share blocks. A block that is not full is filled up with copies of its
     first row, so that each row is computed in a block of eight, as it is with parameters that all slots share: a
-    rollout has the same bits whichever way its parameters came, and whatever runs beside it.
+    rollout has the same bits however its parameters arrived, and with any neighbors.
 
     Attributes:
         sets: Parameters of each block, float32 ``(B, P)``.
@@ -40,7 +40,7 @@ class ParameterBlocks:
         self._stale = True
 
     def keep(self, slots: np.ndarray) -> None:
-        """Go on with these slots only."""
+        """Continue with these slots only."""
         self._arrays = [self._arrays[slot] for slot in slots.tolist()]
         self.place = np.zeros(len(slots), dtype=np.int64)
         self._stale = True

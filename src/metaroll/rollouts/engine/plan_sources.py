@@ -114,7 +114,7 @@ def check_replayed(running: Sequence[RunningRollout], seen: Any, before: Any) ->
             if not _same(leaf[entry.slot], known[path][entry.slot]):
                 raise ReplayError(
                     f"{describe_plan(entry.plan)} shows another observation after its {entry.age} recorded actions "
-                    "than before: its environment draws from a generator of its own, or keeps what reset leaves; "
+                    "than before: its environment draws from its own generator, or keeps what reset leaves; "
                     "let all randomness come from reset(seed=...)",
                     entry.plan,
                     entry.age,

@@ -23,7 +23,7 @@ BLOCK = 8
 """Rows per call of a policy that does not promise ``width_independent``: below 8 rows BLAS changes the last bits."""
 
 _NOISE_STEPS, _NOISE_ROWS = 32, 2048
-"""Lock-steps whose noise is drawn at a time, at most; of few slots more, until there are so many rows."""
+"""Lock-steps whose noise is drawn at a time, at most; of few slots more, until there are this many rows."""
 
 _MOST_AHEAD = 2**18
 """Numbers of upcoming rollouts that are drawn together."""
@@ -33,8 +33,8 @@ class PolicyRows:
     """Keeps everything of a policy that differs between slots.
 
     Noise is a function of a rollout's plan and the number of its step. That of all slots is made for some lock-steps at
-    a time, so that one step reads one contiguous row block whatever the slots' own times are. Rollouts without noise
-    (``deterministic``) show zeros. Without ``with_infos`` nobody looks at infos, and there are none.
+    a time, so that one step reads one contiguous row block for any step numbers of the slots. Rollouts without noise
+    (``deterministic``) show zeros. Without ``with_infos`` there are no infos.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class PolicyRows:
         self._begun = False
         self._deterministic = np.zeros(num_slots, dtype=bool)
         self._flag: bool | None = False
-        """What all slots have in ``_deterministic``, or ``None`` if they differ."""
+        """The common value of ``_deterministic`` of all slots, or ``None`` if they differ."""
         self._keys = np.zeros((num_slots, 4), dtype=np.uint32)
         self._begun_at = np.zeros(num_slots, dtype=np.int64)
         """Lock-step before the first step of the rollout in each slot."""
@@ -91,11 +91,11 @@ class PolicyRows:
     ) -> None:
         """``plans[i]`` starts in slot ``slots[i]`` of ``envs``, which has been reset, at lock-step ``step``.
 
-        ``step (k,)`` says it for each; such rollouts have begun in the past. ``positions (k,)`` are their places in
-        what ``draw_ahead`` was told.
+        ``step (k,)`` gives it for each; such rollouts have begun in the past. ``positions (k,)`` are their places in
+        what ``draw_ahead`` received.
         """
-        given: Sequence[Context | None] = [None] * len(plans) if plans.contexts is None else plans.contexts
-        contexts = [context or None for context in given]
+        per_plan: Sequence[Context | None] = [None] * len(plans) if plans.contexts is None else plans.contexts
+        contexts = [context or None for context in per_plan]
         params = None
         if self._info.takes_domain_params:
             params = [slot_domain_params(envs, slot, plan) for slot, plan in zip(slots.tolist(), plans, strict=True)]
@@ -107,7 +107,7 @@ class PolicyRows:
         self._begun_at[slots] = step
         self._take_plan_parameters(slots, plans)
         if np.ndim(step):
-            self._noise = self._noise[:0]  # is drawn anew, for their ages
+            self._noise = self._noise[:0]  # is redrawn, for their ages
         elif self._info.noise_dim:
             self._begin_noise(slots, plans, step, positions)
 
@@ -124,7 +124,7 @@ class PolicyRows:
             self._noise[step - self._noise_from :, slots] = ahead[:left]
 
     def keep(self, slots: np.ndarray) -> None:
-        """Go on with these slots only."""
+        """Continue with these slots only."""
         self._num_slots = len(slots)
         self._state = {name: value[slots] for name, value in self._state.items()}
         self._deterministic, self._keys = self._deterministic[slots], self._keys[slots]
@@ -164,11 +164,11 @@ class PolicyRows:
                 self._state[name] = _scatter(np.zeros_like(value[slot]), [slot], value.copy())
 
     def state(self) -> PolicyState:
-        """What the policy remembers of each slot, name -> ``(E, ...)`` (copies)."""
+        """The policy's memory of each slot, name -> ``(E, ...)`` (copies)."""
         return {name: own_copy(value) for name, value in self._state.items()}  # objects remember in place
 
     def set_state(self, state: Mapping[str, np.ndarray]) -> None:
-        """What the policy remembers of each slot from now on, name -> ``(E, ...)``."""
+        """Replace the policy's memory of each slot, name -> ``(E, ...)``."""
         self._state = {name: own_copy(np.asarray(value)) for name, value in state.items()}
 
     def remembered(self, name: str) -> np.ndarray | None:

@@ -37,14 +37,14 @@ class BlockMemory:
 
     def take(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         """An array with anything in it."""
-        found = self._free.get((shape, dtype))
-        if not found:
+        blocks = self._free.get((shape, dtype))
+        if not blocks:
             return np.empty(shape, dtype=dtype)
-        self._num_bytes -= found[-1].nbytes
-        return found.pop()
+        self._num_bytes -= blocks[-1].nbytes
+        return blocks.pop()
 
     def give(self, arrays: Iterable[np.ndarray]) -> None:
-        """Nobody reads these any more."""
+        """Take back arrays that are no longer read."""
         for array in arrays:
             if self._num_bytes + array.nbytes > _MOST_KEPT:
                 self._free, self._num_bytes = {}, 0
@@ -58,7 +58,7 @@ class _Block:
 
     Attributes:
         arrays: Name -> ``(K, E, ...)``; observations and states have one row more.
-        lacking: Name -> bool ``(K,)``, the steps at which it was not told; only names that some step lacks.
+        lacking: Name -> bool ``(K,)``, the steps at which it was not reported; only names that some step lacks.
         positions: Place of the plan of each slot in the order of plans, ``(E,)``; -1 where there is none.
         ages: Steps of each rollout before the block, ``(E,)``.
         counts: Steps of each rollout in the block, ``(E,)``.
@@ -80,7 +80,7 @@ class _Block:
         store[step] = value
 
     def note_names(self, names: Collection[str], step: int) -> None:
-        """At ``step`` these names are told; the first step says which are expected."""
+        """Note the names reported at ``step``; the first step sets which are expected."""
         if not step:
             self.names = set(names)
         elif self.names != names:
@@ -91,7 +91,7 @@ class _Block:
             self.names |= set(names)
 
     def keep(self, names: Collection[str]) -> None:
-        """Nobody reads the other arrays."""
+        """Drop the other arrays, which are no longer read."""
         self._memory.give([self.arrays.pop(name) for name in self.arrays.keys() - names])
         self.lacking = {name: steps for name, steps in self.lacking.items() if name in names}
 
@@ -205,8 +205,8 @@ class Recorder:
     there; integers then become floats.
 
     Args:
-        memory: What blocks are recorded in; ``None``: memory of its own.
-        kept: What is kept of rollouts.
+        memory: Memory for the recorded blocks; ``None``: its own memory.
+        kept: Which data of rollouts are kept.
     """
 
     def __init__(self, memory: BlockMemory | None = None, kept: Kept = KEPT) -> None:
@@ -295,7 +295,7 @@ class Recorder:
         return block.arrays["terminated"][: block.steps], block.arrays["truncated"][: block.steps]
 
     def values(self) -> list[tuple[str, np.ndarray]]:
-        """Actions, observations (or else states) and rewards of the open block, ``(K, E, ...)``, for a look at NaN."""
+        """Actions, observations (or else states) and rewards of the open block, ``(K, E, ...)``, for the NaN check."""
         block = self._blocks[-1]
         steps, arrays = block.steps, block.arrays
         actions = [("action", array[:steps]) for name, array in arrays.items() if name.startswith("actions")]
@@ -304,7 +304,7 @@ class Recorder:
         return [*actions, *seen, ("reward", arrays["rewards"][:steps])]
 
     def forget(self, position: int) -> None:
-        """Nothing of a rollout is wanted any more."""
+        """Drop a rollout that is no longer wanted."""
         self._dicts.pop(position, None)
         self._states.pop(position, None)
 
@@ -316,7 +316,7 @@ class Recorder:
         *,
         only_last: bool = False,
     ) -> None:
-        """States of a list of environments, as each of them tells; with ``only_last`` those before are forgotten."""
+        """States of a list of environments, as each of them reports; with ``only_last`` those before are forgotten."""
         for slot in slots:
             position = int(positions[slot])
             known = [] if only_last else self._states.setdefault(position, [])
@@ -341,8 +341,8 @@ class Recorder:
             first: Step of its rollout at which each begins, ``(N,)``.
             lengths: Steps ``(N,)``.
             complete: Whether each ends with its rollout, bool ``(N,)``.
-            infos: What stays constant in each.
-            running: Positions of rollouts that go on: what they have recorded is kept.
+            infos: Constants of each.
+            running: Positions of rollouts that continue: what they have recorded is kept.
         """
         bounds = np.concatenate([[0], np.cumsum(lengths)])
         names = dict.fromkeys(name for block in self._blocks for name in block.arrays)
@@ -369,11 +369,11 @@ class Recorder:
     def _wanted(self, names: Collection[str]) -> set[str]:
         """Those of ``names`` that make up the fields that are kept."""
         fields = self._fields or frozenset()
-        found = {name for name in names if name.removeprefix("+").partition("/")[0].partition("(")[0] in fields}
+        wanted = {name for name in names if name.removeprefix("+").partition("/")[0].partition("(")[0] in fields}
         if "actions_applied" in fields:
-            told = f"env_infos/{APPLIED}"
-            found |= {told} if told in names else {name for name in names if name.startswith("actions")}
-        return found
+            applied = f"env_infos/{APPLIED}"
+            wanted |= {applied} if applied in names else {name for name in names if name.startswith("actions")}
+        return wanted
 
     def _column(
         self, name: str, places: Sequence[_Place | None], bounds: np.ndarray, final: bool
@@ -433,7 +433,7 @@ class Recorder:
                 arrays = [state for state in states if state is not None]
                 if len(arrays) == len(states) and len({state.shape for state in arrays}) == 1:
                     own[i]["states"] = np.stack(arrays)
-                self._states[position] = states[-1:]  # where it goes on
+                self._states[position] = states[-1:]  # where the rollout continues
 
     def _prune(self, running: set[int]) -> None:
         kept: list[_Block] = []
@@ -448,7 +448,7 @@ class Recorder:
     def _write_with_final(self, row: int, observations: Any, states: Any) -> None:
         block = self._blocks[-1]
         if observations is None:
-            pass  # nobody looks
+            pass  # not read
         elif observations.__class__ is np.ndarray:
             block.write("+observations", row, observations, block.size + 1)
         else:

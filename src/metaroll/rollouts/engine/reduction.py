@@ -1,4 +1,4 @@
-"""What a function makes of rollouts in the process where they ran, so that nothing else of them has to be kept."""
+"""Reductions of rollouts in the process where they ran, so that nothing else of them has to be kept."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from metaroll.tasks.plan_table import PlanTable
 __all__ = ["Reduce", "ReducedRows", "Reduction", "check_reduce"]
 
 Reduce = Callable[[dict[str, Any], np.ndarray], np.ndarray]
-"""From columns and bounds of N rollouts to ``(N, ...)``; each row a function of its own rollout."""
+"""From columns and bounds of N rollouts to ``(N, ...)``; each row depends on its own rollout only."""
 
 _BY_NAME = ("policy_infos", "env_infos")
 """Fields that are dicts."""
@@ -28,7 +28,7 @@ class Reduction:
 
     Attributes:
         function: From columns (a dict of those in ``fields``) and bounds ``(N * group + 1,)`` to ``(N, ...)``.
-        fields: Names of columns (``"states"``, ``"actions_applied"``, say); nothing else is recorded. ``None``: all.
+        fields: Names of columns (e.g. ``"states"``, ``"actions_applied"``); nothing else is recorded. ``None``: all.
             ``"seeds"`` are the seed triples of the plans, ``(N * group, 3)``.
         group: How many consecutive plans make one row. Where one of them is dropped, the row holds NaN.
     """
@@ -39,7 +39,7 @@ class Reduction:
 
     @classmethod
     def of(cls, reduce: Any) -> Reduction:
-        """``reduce`` itself, or what a plain function stands for.
+        """``reduce`` itself, or the reduction of a plain function.
 
         Raises:
             TypeError: It is neither.
@@ -71,7 +71,7 @@ class Reduction:
 
         Raises:
             ShapeError, TypeError, ValueError: The function raises, returns something else than rows of numbers, or
-                gives the first group another row alone than among others (the others are not looked at).
+                gives the first group another row alone than among others (the others are not checked).
         """
         groups, counts = np.unique(kept // self.group, return_counts=True)
         whole = counts == self.group
@@ -85,21 +85,21 @@ class Reduction:
 
     def _rows(self, columns: RolloutColumns) -> np.ndarray:
         """``function(columns, bounds)``, checked: one row for each of the N groups, ``(N, ...)``."""
-        given, count = _given(columns, self.fields), len(columns) // self.group
+        arrays, count = _arrays_of(columns, self.fields), len(columns) // self.group
         try:
-            found = self.function(given, columns.bounds)
+            returned = self.function(arrays, columns.bounds)
         except Exception as error:
             raise ValueError(
                 f"reduce(columns, bounds) raised {type(error).__name__}: {error}; columns are "
-                f"{', '.join(sorted(given))}, bounds have shape {columns.bounds.shape}"
+                f"{', '.join(sorted(arrays))}, bounds have shape {columns.bounds.shape}"
             ) from error
         try:
-            rows = np.asarray(found)
+            rows = np.asarray(returned)
         except ValueError as error:
             raise ShapeError(f"reduce(columns, bounds) must return an array with equal rows: {error}") from error
         if rows.dtype.kind not in "biuf":
             raise TypeError(
-                f"reduce(columns, bounds) must return an array of numbers, got {type(found).__name__} {found!r}"
+                f"reduce(columns, bounds) must return an array of numbers, got {type(returned).__name__} {returned!r}"
             )
         if rows.ndim == 0 or len(rows) != count:
             raise ShapeError(
@@ -109,7 +109,7 @@ class Reduction:
         return rows
 
     def _check_first_row(self, columns: RolloutColumns, rows: np.ndarray) -> None:
-        """``ValueError`` where the first of several groups gives another row alone than in ``rows``: a cheap look."""
+        """``ValueError`` where the first of several groups gives another row alone than in ``rows``: a cheap check."""
         if len(rows) < 2:
             return
         alone = self._rows(columns.first(self.group))
@@ -119,7 +119,7 @@ class Reduction:
         ):
             raise ValueError(
                 f"reduce(columns, bounds) must treat rollouts one by one, but a rollout gives {_short(alone[0])} alone "
-                f"and {_short(rows[0])} among {len(columns)}; use bounds (np.add.reduceat(x, bounds[:-1]), say)"
+                f"and {_short(rows[0])} among {len(columns)}; use bounds (e.g. np.add.reduceat(x, bounds[:-1]))"
             )
 
 
@@ -130,35 +130,35 @@ class ReducedRows:
         self.count = 0
         """Groups of all parts that are done."""
         self._group = group
-        self._found: list[tuple[np.ndarray, np.ndarray]] = []
+        self._entries: list[tuple[np.ndarray, np.ndarray]] = []
 
     def add(self, piece: np.ndarray, groups: np.ndarray, rows: np.ndarray | None) -> None:
         """Take over the ``rows`` of some ``groups`` of a unit, whose plans have the places ``piece`` in their part."""
         if rows is not None and len(groups):
-            self._found.append((piece[groups * self._group] // self._group + self.count, rows))
+            self._entries.append((piece[groups * self._group] // self._group + self.count, rows))
 
     def joined(self) -> np.ndarray:
         """All rows in the order of their plans ``(count, ...)``."""
-        found, count = self._found, self.count
-        shapes = {rows.shape[1:] for _, rows in found}
+        entries, count = self._entries, self.count
+        shapes = {rows.shape[1:] for _, rows in entries}
         if len(shapes) > 1:
             raise ShapeError(f"reduce(columns, bounds) must return rows of one shape, got {sorted(shapes)}")
-        if not found:
+        if not entries:
             return np.full((count, *([0] if not count else [])), np.nan)
-        dtype = np.result_type(*(rows.dtype for _, rows in found))
-        if sum(len(places) for places, _ in found) < count and dtype.kind != "f":
+        dtype = np.result_type(*(rows.dtype for _, rows in entries))
+        if sum(len(places) for places, _ in entries) < count and dtype.kind != "f":
             dtype = np.dtype(np.float64)
         rows = np.full((count, *shapes.pop()), np.nan if dtype.kind == "f" else 0, dtype=dtype)
-        for places, part in found:
+        for places, part in entries:
             rows[places] = part
         return rows
 
-    def tell(self, error: BaseException) -> None:
-        """Hang what there is on an error: ``reduced`` and ``kept``, of the first shape where there are several."""
-        found = [entry for entry in self._found if entry[1].shape[1:] == self._found[0][1].shape[1:]]
+    def attach_to(self, error: BaseException) -> None:
+        """Attach the rows so far to an error: ``reduced`` and ``kept``, of the first shape where there are several."""
+        entries = [entry for entry in self._entries if entry[1].shape[1:] == self._entries[0][1].shape[1:]]
         kept, rows = np.zeros(0, dtype=np.int64), np.zeros(0)
-        if found:
-            kept, rows = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        if entries:
+            kept, rows = (np.concatenate(parts) for parts in zip(*entries, strict=True))
         order = np.argsort(kept)
         vars(error).update(reduced=rows[order], kept=kept[order])
 
@@ -168,7 +168,7 @@ def check_reduce(reduce: Reduce, rollouts: Rollouts) -> None:
 
     Args:
         reduce: From columns and bounds of N rollouts to ``(N, ...)``.
-        rollouts: What a ``RolloutEngine`` has returned, two rollouts at least.
+        rollouts: The result of a ``RolloutEngine``, two rollouts at least.
 
     Raises:
         ValueError: A row depends on which rollouts it is computed with.
@@ -187,7 +187,7 @@ def check_reduce(reduce: Reduce, rollouts: Rollouts) -> None:
         if alone.shape[1:] != together.shape[1:] or not np.array_equal(alone[0], together[number], equal_nan=True):
             raise ValueError(
                 f"reduce(columns, bounds) must treat rollouts one by one, but rollout {number} gives {alone[0]} alone "
-                f"and {together[number]} among {len(rollouts)}; use bounds (np.add.reduceat(x, bounds[:-1]), say)"
+                f"and {together[number]} among {len(rollouts)}; use bounds (e.g. np.add.reduceat(x, bounds[:-1]))"
             )
 
 
@@ -196,15 +196,15 @@ def _rollouts_of(columns: RolloutColumns, numbers: np.ndarray) -> RolloutColumns
     return Rollouts([columns]).take(numbers).sorted_by(np.arange(len(numbers))).parts[0]
 
 
-def _given(columns: RolloutColumns, fields: tuple[str, ...] | None) -> dict[str, Any]:
-    """What a function gets: those of ``fields`` that there are, or all."""
-    found = {**columns.fields, "terminated": columns.terminated, "truncated": columns.truncated}
-    if columns.own is not None:  # what lists of environments tell is kept by rollout
+def _arrays_of(columns: RolloutColumns, fields: tuple[str, ...] | None) -> dict[str, Any]:
+    """The arrays for a function: those of ``fields`` that exist, or all."""
+    arrays = {**columns.fields, "terminated": columns.terminated, "truncated": columns.truncated}
+    if columns.own is not None:  # what lists of environments report is kept by rollout
         for name in set.intersection(*(set(own) for own in columns.own)) - set(_BY_NAME):
-            found[name] = np.concatenate(list(columns.values(name, 0, len(columns))))
+            arrays[name] = np.concatenate(list(columns.values(name, 0, len(columns))))
     if fields is not None and "seeds" in fields and columns.plans is not None:
-        found["seeds"] = PlanTable.of(columns.plans).seeds
-    return found if fields is None else {name: found[name] for name in fields if name in found}
+        arrays["seeds"] = PlanTable.of(columns.plans).seeds
+    return arrays if fields is None else {name: arrays[name] for name in fields if name in arrays}
 
 
 def _short(row: np.ndarray) -> str:

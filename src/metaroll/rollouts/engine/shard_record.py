@@ -1,4 +1,4 @@
-"""What the process that asks knows of a shard of a live collection: all it takes to build the shard again."""
+"""The caller's record of a shard of a live collection: all it takes to build the shard again."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ShardRecord:
         resumable: Whether it is to be built again at all.
 
     Attributes:
-        last: What came of its last call.
+        last: Result of its last call.
         placed: Whether a worker has it as it is, as far as is known.
     """
 
@@ -74,11 +74,11 @@ class ShardRecord:
     def work(self, name: str, steps: int, actions: Any) -> ShardWork:
         """A call, given the actions of all slots of the collection (or ``None``)."""
         rows = slice(self.first, self.first + self.num_slots)
-        given = None if actions is None else take_rows(actions, rows)
-        return ShardWork((name, self.number), self._version, self.num_slots, steps, given)
+        own_actions = None if actions is None else take_rows(actions, rows)
+        return ShardWork((name, self.number), self._version, self.num_slots, steps, own_actions)
 
     def start(self, kept: Kept) -> ShardStart:
-        """What it takes to build the shard."""
+        """All it takes to build the shard."""
         last, plans = self.last, None
         if self._plan_of is not None:
             plans = PlansOfShard(self._plan_of, self.first, self.num_slots, self._total)
@@ -129,7 +129,7 @@ class ShardRecord:
     # -- logs of actions ---------------------------------------------------------------------------------------------
 
     def _log_actions(self, columns: RolloutColumns | None, numbers: np.ndarray) -> None:
-        """Keep the actions of the rollouts that go on, but for those that are too long."""
+        """Keep the actions of the rollouts that continue, but for those that are too long."""
         if columns is not None:
             for i, number in enumerate(numbers.tolist()):
                 rows = slice(int(columns.bounds[i]), int(columns.bounds[i + 1]))
@@ -146,10 +146,10 @@ class ShardRecord:
             return None
         for log in self._actions.values():
             log[:] = [cat_to_format(log, "numpy")]
-        found = (self._actions.get(number) for number in self.last.positions.tolist())
-        return [None if log is None else log[0] for log in found]
+        logs = (self._actions.get(number) for number in self.last.positions.tolist())
+        return [None if log is None else log[0] for log in logs]
 
-    # -- what cannot go on -------------------------------------------------------------------------------------------
+    # -- what cannot continue -----------------------------------------------------------------------------------------
 
     def lost(self) -> list[int]:
         """Which of the running rollouts could not be built again (places in ``last.slots``)."""
@@ -162,7 +162,7 @@ class ShardRecord:
         return [place for place, (number, age) in enumerate(begun) if age and number not in self._actions]
 
     def leave_out(self, number: int) -> None:
-        """The rollout of a number has failed: its slot goes on with its next plan."""
+        """The rollout of a number has failed: its slot continues with its next plan."""
         self._skipped.add(number)
         self.remove(np.flatnonzero(self.last.positions == number).tolist())
 
@@ -193,7 +193,7 @@ class ShardRecord:
         }
 
     def read_state(self, saved: Mapping[str, Any], spec: EnvSpec | None) -> ShardState:
-        """What ``state_dict`` has saved, whose names the collection has checked; nothing has changed yet.
+        """Read a saved ``state_dict``, whose names the collection has checked; nothing has changed yet.
 
         Raises:
             ValueError: An entry is not what it must be.
@@ -232,7 +232,7 @@ class ShardRecord:
         )
 
     def load_state(self, state: ShardState) -> None:
-        """Go on from what ``read_state`` has read."""
+        """Continue from what ``read_state`` has read."""
         self._version, self.placed, self._skipped = self._version + 1, False, state.skipped
         self.last, self._plans = state.last, {}
         self._actions = {number: [log] for number, log in state.actions.items()}
@@ -240,7 +240,7 @@ class ShardRecord:
 
 @dataclass(frozen=True)
 class ShardState:
-    """What a saved state says: how the shard was, actions of running rollouts by number, numbers to leave out."""
+    """Contents of a saved state: how the shard was, actions of running rollouts by number, numbers to leave out."""
 
     last: ShardResult
     actions: dict[int, Any]

@@ -30,7 +30,7 @@ from metaroll.types import Policy, RolloutPlan, Slots, SlotStep
 __all__ = ["SlotLoop"]
 
 _BLOCK, _LONG_BLOCK = 16, 64
-"""Lock-steps between two looks at what has ended, and where every lock-step looks: a block has a price of its own."""
+"""Lock-steps between two checks of what has ended, and where every lock-step checks: a block has its own overhead."""
 
 _FEW_SLOTS = 128
 """Slots of which a lock-step costs hardly less if some of them have ended."""
@@ -48,20 +48,21 @@ class SlotLoop:
     A slot without a plan is frozen. The bits of a rollout depend on its plan and the parameters alone: not on the
     slot, on the number of slots, or on what ran in the slot before.
 
-    Lock-steps are taken in blocks. Slots that may be stepped past an ending (``SlotsInfo.steps_past_end``) are looked
-    at when a block is over: what they did after their ending is left out, and NaN is found. Others freeze at once.
+    Lock-steps are taken in blocks. Slots that may be stepped past an ending (``SlotsInfo.steps_past_end``) are
+    checked when a block is over: what they did after their ending is left out, and NaN is detected. Others freeze at
+    once.
 
     Args:
         slots: The environments.
-        policy: What acts.
+        policy: The acting policy.
         plans: Plans in the order in which slots are filled; seeds must be set. May be an endless iterator, or a
             function from a number to the plan of that number: then slot ``e`` runs the plans ``e``, ``e + E``, ... of E
-            slots, whatever the others do.
+            slots, independently of the others.
         parameters: Flat policy parameters ``(P,)``, or stacked ``(E, P)``; ``None`` means the policy's own.
-        kept: What is kept of rollouts.
+        kept: Which data of rollouts are kept.
         refill: Give a slot the next plan after its rollout has ended; without, it is frozen until ``start``.
         begin: Give slots their first plans now; without, ``restore`` does.
-        beat: Called with ``"reset"`` or ``"step"`` now and then (the heartbeat of a worker).
+        heartbeat: Called with ``"reset"`` or ``"step"`` now and then (the heartbeat of a worker).
         memory: Of loops that run one after the other, to be used again.
     """
 
@@ -75,7 +76,7 @@ class SlotLoop:
         kept: Kept = KEPT,
         refill: bool = True,
         begin: bool = True,
-        beat: Callable[[str], None] | None = None,
+        heartbeat: Callable[[str], None] | None = None,
         memory: BlockMemory | None = None,
     ) -> None:
         self.slots = slots
@@ -84,20 +85,20 @@ class SlotLoop:
         self.dropped_positions: list[tuple[int, DroppedRollout]] = []
         """The same with the place of each plan."""
         self.finished: Rollouts = Rollouts()
-        """What the last ``advance`` returned, or had to return before it raised."""
+        """The result of the last ``advance``, also if it raised."""
         self.columns: RolloutColumns | None = None
         """Their columns; ``None`` if there are none."""
         self.positions: list[int] = []
         """Place in the order of plans of each of them."""
         self.step_count = 0
         self.last_step: SlotStep | None = None
-        """What the last lock-step returned, with the plans' limits in ``truncated``."""
+        """The result of the last lock-step, with the plans' limits in ``truncated``."""
         self._spec = slots.env_spec
         self._source: PlansInOrder | SlotPlans = (
             SlotPlans(plans, slots.num_slots) if callable(plans) else PlansInOrder(plans)
         )
-        self._each_slot_goes_on = isinstance(self._source, SlotPlans)
-        self._full = 1.0 if self._each_slot_goes_on else _FULL
+        self._each_slot_continues = isinstance(self._source, SlotPlans)
+        self._full = 1.0 if self._each_slot_continues else _FULL
         fields = kept.fields
         infos = kept.steps and kept.infos and (fields is None or "policy_infos" in fields)
         self._rows = PolicyRows(policy, slots.num_slots, parameters, with_infos=infos)
@@ -106,10 +107,10 @@ class SlotLoop:
         self._recorder = Recorder(memory, kept)
         self._on_invalid, self._fields = kept.on_invalid, fields
         self._records, self._record_extras = kept.steps, kept.extras
-        self._beat = beat
+        self._heartbeat = heartbeat
         self._blind = self._past_end and kept.extras and not policy.info.looks
         self._blind = self._blind and fields is not None and "states" in fields and "observations" not in fields
-        slots.attach(beat=beat, record_states=kept.extras, shows=not self._blind)
+        slots.attach(beat=heartbeat, record_states=kept.extras, shows=not self._blind)
         self._tick = 0
         self._plans: dict[int, RolloutPlan] = {}
         """Plans of the rollouts by position, where the source does not know them."""
@@ -161,7 +162,7 @@ class SlotLoop:
         return map_leaves(lambda leaf, path: leaf.copy(), self._obs)
 
     def policy_state(self) -> dict[str, np.ndarray]:
-        """What the policy remembers of each slot, name -> ``(E, ...)`` (copies)."""
+        """The policy's memory of each slot, name -> ``(E, ...)`` (copies)."""
         return self._rows.state()
 
     # -- running -----------------------------------------------------------------------------------------------------
@@ -250,13 +251,13 @@ class SlotLoop:
         observations: Any,
         states: Mapping[str, np.ndarray] | None = None,
     ) -> None:
-        """Go on with rollouts that ran elsewhere: reset their plans, set their states or take their actions again.
+        """Continue with rollouts that ran elsewhere: reset their plans, set their states or take their actions again.
 
         Args:
-            running: What runs in which slot, with its actions; the other slots are free.
-            policy_state: What the policy remembered of all slots, name -> ``(E, ...)``.
-            observations: What all slots showed last.
-            states: What ``Slots.running_state`` has told of them; without it, actions are taken again.
+            running: Running rollouts by slot, with their actions; the other slots are free.
+            policy_state: The policy's memory of all slots, name -> ``(E, ...)``.
+            observations: The last observations of all slots.
+            states: Result of ``Slots.running_state`` for them; without it, actions are taken again.
 
         Raises:
             ReplayError: An environment shows something else than before.
@@ -281,8 +282,8 @@ class SlotLoop:
 
     def _replay(self, running: Sequence[RunningRollout], step: int) -> None:
         """Step ``step`` of all rollouts that had taken it, with the actions that they took."""
-        if self._beat is not None:
-            self._beat("step")
+        if self._heartbeat is not None:
+            self._heartbeat("step")
         active = np.zeros(self.num_slots, dtype=bool)
         rows: dict[tuple[Any, ...], np.ndarray] = {}
         for entry in running:
@@ -305,7 +306,7 @@ class SlotLoop:
 
     # -- a block of lock-steps ---------------------------------------------------------------------------------------
 
-    def _block(self, most: int, given: Any) -> int:
+    def _block(self, most: int, given_actions: Any) -> int:
         """At most ``most`` lock-steps; ends early where slots are to be filled. The number taken."""
         running = self._active
         left = (self._limits - self._ages)[running]
@@ -321,7 +322,7 @@ class SlotLoop:
         step = 0
         try:
             while step < most:
-                over = self._step(running, given, counts)
+                over = self._step(running, given_actions, counts)
                 step += 1
                 if over is None:  # all that ran were dropped
                     break
@@ -331,7 +332,7 @@ class SlotLoop:
                         running = self._active & ~ended
                     if self._enough(ended):
                         break
-        finally:  # after an error, too: NaN that nobody has looked at yet may be its cause, and is told first
+        finally:  # after an error, too: NaN that was not checked yet may be its cause, and is reported first
             self._end_block(counts, ended)
         if self._refills:
             self.fill()
@@ -343,18 +344,18 @@ class SlotLoop:
         return _BLOCK if short else _LONG_BLOCK
 
     def _enough(self, ended: np.ndarray) -> bool:
-        """Whether so many rollouts have ended that the block had better end, too."""
+        """Whether enough rollouts have ended that the block should end, too."""
         alive = int(np.count_nonzero(self._active & ~ended))
-        waits = self._past_end and not self._each_slot_goes_on
+        waits = self._past_end and not self._each_slot_continues
         return not alive or (not waits and self._source.more and alive <= self._full * self.num_slots)
 
-    def _step(self, running: np.ndarray, given: Any, counts: np.ndarray) -> np.ndarray | None:
+    def _step(self, running: np.ndarray, given_actions: Any, counts: np.ndarray) -> np.ndarray | None:
         """One lock-step of the slots in ``running``; which rollouts are over with it, bool ``(E,)``."""
-        if self._beat is not None:
-            self._beat("step")
+        if self._heartbeat is not None:
+            self._heartbeat("step")
         observations = self._obs
         hidden = self._rows.remembered("hidden") if self._record_extras else None
-        actions, policy_infos = self._act(observations, running, given, counts)
+        actions, policy_infos = self._act(observations, running, given_actions, counts)
         if not self._past_end and not self._check("action", actions, running, counts):
             running = running & self._active
             if not running.any():
@@ -386,10 +387,10 @@ class SlotLoop:
         return over & running
 
     def _act(
-        self, observations: Any, running: np.ndarray, given: Any, counts: np.ndarray
+        self, observations: Any, running: np.ndarray, given_actions: Any, counts: np.ndarray
     ) -> tuple[Any, Mapping[str, np.ndarray]]:
-        if given is not None:
-            return given, {}
+        if given_actions is not None:
+            return given_actions, {}
         try:
             seen = observations
             if not self._sees_structure:
@@ -404,10 +405,10 @@ class SlotLoop:
             raise self._failure(error, running, counts, "the policy") from error
 
     def _end_block(self, counts: np.ndarray, ended: np.ndarray) -> None:
-        """Book what the block brought: lengths, endings, NaN; its slots are free or go on."""
+        """Record the results of the block: lengths, endings, NaN; its slots are free or continue."""
         invalid: list[tuple[int, int, str, np.ndarray]] = []
         if self._past_end and counts.any():
-            counts, ended = self._look_back(counts)
+            counts, ended = self._check_block(counts)
             invalid = first_invalid(self._recorder.values(), counts, self._active)
             counts[[entry[0] for entry in invalid]] = 0
         counts = np.where(self._active, counts, 0)
@@ -423,7 +424,7 @@ class SlotLoop:
         for slot, step, what, value in invalid:
             self._drop(slot, what, value, int(self._ages[slot]) + step)
 
-    def _look_back(self, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _check_block(self, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Of slots that were stepped on past endings: steps that count, and which rollouts are over."""
         terminated, truncated = self._recorder.flags()
         over = (terminated | truncated) & self._stops
@@ -457,7 +458,7 @@ class SlotLoop:
                 self._start(free[: len(plans)], plans, positions)
 
     def _narrow(self, num_active: int) -> None:
-        """Leave slots behind that have nothing to do any more."""
+        """Drop slots that have nothing left to do."""
         if not num_active or num_active == self.num_slots or not self.slots.info.can_keep:
             return
         rows = np.flatnonzero(self._active)
@@ -469,8 +470,8 @@ class SlotLoop:
         self._obs = map_leaves(lambda leaf, path: leaf[rows], self._obs)
 
     def _start(self, slots: np.ndarray, plans: PlanTable, positions: np.ndarray) -> None:
-        if self._beat is not None:
-            self._beat("reset")
+        if self._heartbeat is not None:
+            self._heartbeat("reset")
         if not self._refills or self._source.table is None:
             self._plans.update(zip(positions.tolist(), plans, strict=True))
         self._positions[slots] = positions
@@ -516,7 +517,7 @@ class SlotLoop:
         return self._source.table[position]
 
     def _forget(self, position: int) -> None:
-        """Nothing of a rollout is wanted any more."""
+        """Drop a rollout that is no longer wanted."""
         self._recorder.forget(position)
         self._notes.pop(position, None)
         self._plans.pop(position, None)

@@ -1,4 +1,4 @@
-"""What an environment says of its spaces, and does not keep: said once, since nothing else would show it."""
+"""Warnings, once, where an environment violates its declared spaces: nothing else would show it."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def warn_of_actions(policy: Any) -> None:
         place = int(np.flatnonzero(open_ended)[0])
         reach = f"[{max(-1.0, low[place]):g}, {min(1.0, high[place]):g}]"
         warnings.warn(
-            f"{_entries(open_ended, 'action')} of {space} lacks a bound, and what acts keeps it in {reach}; if it "
+            f"{_entries(open_ended, 'action')} of {space} lacks a bound, and the policy keeps it in {reach}; if it "
             "should go farther, declare how far: action_space = Box(low, high)",
             stacklevel=3,
         )
     if (low == high).any():
         place = int(np.flatnonzero(low == high)[0])
         warnings.warn(
-            f"{_entries(low == high, 'action')} of {space} can only be {low[place]:g}, whatever is learned: leave it "
+            f"{_entries(low == high, 'action')} of {space} can only be {low[place]:g}: leave it "
             "out of the action space",
             stacklevel=3,
         )
@@ -45,9 +45,9 @@ def warn_of_actions(policy: Any) -> None:
 
 def warn_of_observations(space: Any, observations: Any) -> None:
     """Warn of observations ``(T, ...)`` of one rollout outside of their space, or of a Box that is a part of it."""
-    found = {"".join(f"[{key!r}]" for key in path): leaf for path, leaf in iterate_leaves(observations)}
+    leaves = {"".join(f"[{key!r}]" for key in path): leaf for path, leaf in iterate_leaves(observations)}
     for name, part in named_leaves(space, ""):
-        values = found.get(name)
+        values = leaves.get(name)
         if not isinstance(part, Box) or not isinstance(values, np.ndarray):
             continue
         rows = values.reshape(len(values), -1).astype(np.float64, copy=False)
@@ -72,5 +72,5 @@ def warn_of_observations(space: Any, observations: Any) -> None:
 def _entries(chosen: np.ndarray, what: str) -> str:
     """``entry 2 of actions``, and how many more there are."""
     first, more = int(np.flatnonzero(chosen)[0]), int(chosen.sum()) - 1
-    others = f" (and {more} more)" if more else ""
-    return f"{what} {first}{others}"
+    suffix = f" (and {more} more)" if more else ""
+    return f"{what} {first}{suffix}"

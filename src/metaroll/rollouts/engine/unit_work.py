@@ -1,4 +1,4 @@
-"""What a worker does for the engine: keeps environments and policy, runs units of plans."""
+"""Work of a worker for the engine: it keeps environments and policy, and runs units of plans."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from metaroll.rollouts.engine.slot_loop import SlotLoop
 from metaroll.rollouts.engine.units import list_slots
 from metaroll.rollouts.failures import DroppedRollout, without_advice
 from metaroll.rollouts.requests import Kept
-from metaroll.rollouts.workers.messages import GlobalNamespace, heartbeat
+from metaroll.rollouts.workers.messages import GlobalNamespace, heartbeat_of
 from metaroll.tasks.plan_table import PlanTable
 from metaroll.types import EnvSpec, Policy, Slots, SlotsKind, flat_dim
 
@@ -70,14 +70,14 @@ class Unit:
 
 @dataclass
 class UnitResult:
-    """What came of a unit.
+    """The result of a unit.
 
     Attributes:
         number: That of the unit.
         columns: Its rollouts, in the order of its plans; ``None`` if there are none, or they have been reduced.
         kept: Places of their plans in the unit, ``(N,)``.
         dropped: Rollouts that were left out, in the order of the unit's plans.
-        reduced: What ``Unit.reduce`` made of them, ``(n, ...)``.
+        reduced: Result of ``Unit.reduce`` for them, ``(n, ...)``.
         groups: Which groups of the unit's plans these rows are of, ``(n,)``.
         num_steps: Steps of all of them.
     """
@@ -95,7 +95,7 @@ class UnitRunner:
     """Environments, policy and parameters of one engine in one process.
 
     Args:
-        threads: How many threads simulate physics; ``None`` means as ``physics_threads`` says.
+        threads: How many threads simulate physics; ``None`` means as ``physics_threads`` sets.
         device: Where units run on torch tensors; ``None``: in NumPy.
     """
 
@@ -123,7 +123,7 @@ class UnitRunner:
             raise RuntimeError("no policy has been set")
         return self.policy
 
-    def run(self, unit: Unit, beat: Callable[[str], None] | None = None) -> UnitResult:
+    def run(self, unit: Unit, heartbeat: Callable[[str], None] | None = None) -> UnitResult:
         """Run a unit; slots are kept for the next one of the same width.
 
         With ``on_error="drop"`` the rollouts that had not ended when one failed are run again without it: what
@@ -137,7 +137,7 @@ class UnitRunner:
             plans = unit.plans if len(places) == len(unit.plans) else unit.plans.take(places)
             loop: SlotLoop | DeviceLoop | None = None
             try:
-                loop = self._run_once(unit, plans, beat)
+                loop = self._run_once(unit, plans, heartbeat)
             except RolloutError as error:
                 loop = error.loop
                 if unit.kept.on_error == "raise" or isinstance(error, InvalidValueError):
@@ -149,22 +149,22 @@ class UnitRunner:
             _gather(parts, dropped, loop, places)
         return _result(unit, parts, dropped)
 
-    def _run_once(self, unit: Unit, plans: PlanTable, beat: Callable[[str], None] | None) -> SlotLoop | DeviceLoop:
+    def _run_once(self, unit: Unit, plans: PlanTable, heartbeat: Callable[[str], None] | None) -> SlotLoop | DeviceLoop:
         """Run plans until all are done; an error of a rollout holds the loop in which it occurred."""
         policy = self.acting_policy()
-        kind = self._kind(plans, beat)
+        kind = self._kind(plans, heartbeat)
         num_slots = min(unit.num_slots, len(plans))
         if kind == "list" and unit.may_narrow:
             num_slots = min(num_slots, list_slots(self._making_takes))
         key = (0 if kind == "vector" else num_slots, kind)  # a vector environment has its own number
-        slots = self._slots_for(key, beat)
+        slots = self._slots_for(key, heartbeat)
         num_slots = slots.num_slots
         own = bool(plans.set_of[0] >= 0)
         loop: SlotLoop | DeviceLoop | None = None
         settings: dict[str, Any] = {
             "parameters": None if own else self.parameters,
             "kept": unit.kept,
-            "beat": beat,
+            "heartbeat": heartbeat,
         }
         try:
             with one_torch_thread(self.device is not None or not policy.info.width_independent):
@@ -177,7 +177,7 @@ class UnitRunner:
         except BaseException as error:
             if isinstance(error, RolloutError):
                 error.loop = loop
-            # What the failed step left behind must not reach the next unit; what close() says must not hide the error.
+            # What the failed step left behind must not reach the next unit; an error of close() must not hide this one.
             with suppress(Exception):
                 self._slots.pop(key).close()
             raise
@@ -185,9 +185,9 @@ class UnitRunner:
             self._slots.pop(key).close()
         return loop
 
-    def live_slots(self, num_slots: int, plans: PlanTable, beat: Callable[[str], None] | None) -> Slots:
-        """Slots of their own for rollouts that go on over calls; whoever gets them closes them."""
-        kind = self._kind(plans, beat)
+    def live_slots(self, num_slots: int, plans: PlanTable, heartbeat: Callable[[str], None] | None) -> Slots:
+        """Separate slots for rollouts that continue over calls; the caller closes them."""
+        kind = self._kind(plans, heartbeat)
         with physics_threads(self._threads):
             return self._source.slots(num_slots, env=self._example, kind=kind)
 
@@ -200,11 +200,11 @@ class UnitRunner:
             self.env.close(self._example)
             self._example = None
 
-    def _kind(self, plans: PlanTable, beat: Callable[[str], None] | None) -> SlotsKind:
+    def _kind(self, plans: PlanTable, heartbeat: Callable[[str], None] | None) -> SlotsKind:
         """Whether the environment's own simulator can run all plans of the unit (the bits are the same either way)."""
         if self._example is None:
-            if beat is not None:
-                beat("reset")  # building environments may take long
+            if heartbeat is not None:
+                heartbeat("reset")  # building environments may take long
             begin = time.perf_counter()
             self._example = self._source.make()
             self._making_takes = time.perf_counter() - begin
@@ -216,11 +216,11 @@ class UnitRunner:
             raise RuntimeError("no environment has been set")
         return self.env
 
-    def _slots_for(self, key: tuple[int, SlotsKind], beat: Callable[[str], None] | None) -> Slots:
+    def _slots_for(self, key: tuple[int, SlotsKind], heartbeat: Callable[[str], None] | None) -> Slots:
         slots = self._slots.pop(key, None)
         if slots is None:
-            if beat is not None:
-                beat("reset")
+            if heartbeat is not None:
+                heartbeat("reset")
             while len(self._slots) >= _MOST_KEPT_SLOTS:
                 self._slots.pop(next(iter(self._slots))).close()
             num_slots, kind = key
@@ -253,12 +253,14 @@ def _without_failed(
 ) -> list[np.ndarray]:
     """Which plans are run next after ``error``; those that have failed are dropped."""
     suspects = {id(plan) for plan in error.suspects or [error.plan]}
-    others = {id(plan): message for plan, message in error.others}
-    known = suspects | others.keys()
+    messages = {id(plan): message for plan, message in error.others}
+    known = suspects | messages.keys()
     done = set() if loop is None else {*loop.positions, *(position for position, _ in loop.dropped_positions)}
-    rest = [i for i in range(len(plans)) if i not in done and id(plans[i]) not in known]
-    told = [(i, others.get(id(plans[i]))) for i in range(len(plans)) if others]
-    dropped.extend((int(places[i]), DroppedRollout(plans[i], error.step, "error", said)) for i, said in told if said)
+    remaining = [i for i in range(len(plans)) if i not in done and id(plans[i]) not in known]
+    reported = [(i, messages.get(id(plans[i]))) for i in range(len(plans)) if messages]
+    dropped.extend(
+        (int(places[i]), DroppedRollout(plans[i], error.step, "error", text)) for i, text in reported if text
+    )
     failed = [i for i in range(len(plans)) if id(plans[i]) in suspects]
     if not failed:
         raise error
@@ -267,14 +269,14 @@ def _without_failed(
         dropped.append((int(places[failed[0]]), entry))
         failed = []
     alone = [places[[i]] for i in failed]  # one of several: each is tried by itself
-    return [*([places[rest]] if rest else []), *alone]
+    return [*([places[remaining]] if remaining else []), *alone]
 
 
 def _result(
-    unit: Unit, parts: list[tuple[RolloutColumns, np.ndarray]], found: list[tuple[int, DroppedRollout]]
+    unit: Unit, parts: list[tuple[RolloutColumns, np.ndarray]], left_out: list[tuple[int, DroppedRollout]]
 ) -> UnitResult:
     """All parts, and what was left out, in the order of the unit's plans."""
-    dropped = [entry for _, entry in sorted(found, key=lambda item: item[0])]
+    dropped = [entry for _, entry in sorted(left_out, key=lambda item: item[0])]
     order = np.concatenate([np.zeros(0, dtype=np.int64), *(places for _, places in parts)])
     columns = parts[0][0] if parts else None
     if len(parts) > 1:
@@ -321,7 +323,7 @@ def checked_fields(fields: Any) -> tuple[str, ...] | None:
     if fields is None:
         return None
     if isinstance(fields, str) or not isinstance(fields, Iterable) or not all(isinstance(name, str) for name in fields):
-        raise TypeError(f'fields must be names of columns, ("rewards",) say, or None, got {described(fields)}')
+        raise TypeError(f'fields must be names of columns such as ("rewards",), or None, got {described(fields)}')
     return tuple(fields)
 
 
@@ -348,24 +350,24 @@ def forget(namespace: GlobalNamespace, key: str) -> None:
     """Worker side of ``RolloutEngine``: free what it had here."""
     runner = vars(namespace).get("_unit_runners", {}).pop(key, None)
     if runner is not None:
-        with suppress(Exception):  # nobody who could be told is there any more
+        with suppress(Exception):  # errors of close() have no receiver here
             runner.close()
 
 
 def run_unit_in_worker(namespace: GlobalNamespace, key: str, unit: Unit) -> UnitResult:
     """Worker side of ``RolloutEngine``: run a unit."""
-    return unit_runner(namespace, key).run(unit, heartbeat(namespace))
+    return unit_runner(namespace, key).run(unit, heartbeat_of(namespace))
 
 
 def unit_runner(namespace: GlobalNamespace, key: str) -> UnitRunner:
-    """What engine ``key`` has in this process."""
+    """The runner of engine ``key`` in this process."""
     runners = vars(namespace).setdefault("_unit_runners", {})
     return runners.setdefault(key, UnitRunner(threads=1))  # workers share the processors
 
 
 @contextmanager
 def one_torch_thread(needed: bool) -> Iterator[None]:
-    """One torch thread for what acts through torch, as in workers: with more the last bits may differ."""
+    """One torch thread for policies that act through torch, as in workers: with more the last bits may differ."""
     threads = torch.get_num_threads()
     if not needed or threads == 1:
         yield
@@ -386,10 +388,10 @@ def checked_parameters(policy: Policy, parameters: Any, plans: PlanTable) -> np.
     """
     own = policy.acting_parameters()
     expected = f"an array of numbers ({own.size},)"
-    given = own if parameters is None else array_of("parameters", parameters, expected)
-    if given.shape != own.shape:
+    flat = own if parameters is None else array_of("parameters", parameters, expected)
+    if flat.shape != own.shape:
         raise ShapeError(
-            f"parameters must be flat (P,), here {own.shape}, got shape {given.shape}; a set of its own for each plan "
+            f"parameters must be flat (P,), here {own.shape}, got shape {flat.shape}; a set of its own for each plan "
             "goes into RolloutPlan.parameters"
         )
     for number, values in enumerate(plans.parameter_sets):
@@ -399,18 +401,18 @@ def checked_parameters(policy: Policy, parameters: Any, plans: PlanTable) -> np.
         shape = array_of(f"parameters of plan {index}", values, expected).shape
         if shape != own.shape:
             raise ShapeError(f"parameters of plan {index} must be flat (P,), here {own.shape}, got {shape}")
-    return given
+    return flat
 
 
 def acting_build(policy: Policy) -> str:
-    """What must stay where rollouts go on: the kind of policy and how many parameters it has."""
+    """All that must stay the same where rollouts continue: the kind of policy and its number of parameters."""
     inner = inside_of(policy)
     name = type(policy).__name__ + ("" if inner is None else f" of a {type(inner).__name__}")
     return f"{name} with {policy.acting_parameters().size} parameters"
 
 
 def spaces_of(spec: EnvSpec) -> str:
-    """What an environment shows and accepts, in words that stay over versions of libraries."""
+    """Spaces of an environment, in words that stay the same over versions of libraries."""
     shown, taken = spec.observation_space, spec.action_space
     return (
         f"observations {type(shown).__name__} of {flat_dim(shown)}, actions {type(taken).__name__} of {flat_dim(taken)}"
@@ -422,24 +424,24 @@ def shared_or_own(policy: Policy, parameters: Any, count: int) -> tuple[np.ndarr
     if parameters is None:
         return None, None
     size = policy.acting_parameters().size
-    given = array_of("parameters", parameters, f"an array of numbers ({size},) or ({count}, {size})")
-    if given.shape == (size,):
-        return given, None
-    if given.shape != (count, size):
+    values = array_of("parameters", parameters, f"an array of numbers ({size},) or ({count}, {size})")
+    if values.shape == (size,):
+        return values, None
+    if values.shape != (count, size):
         raise ShapeError(
             f"parameters must have shape ({size},), or ({count}, {size}) with a row for each variation, got "
-            f"{given.shape}"
+            f"{values.shape}"
         )
-    return None, list(np.array(given, dtype=np.float32))  # one array for all plans of a variation: a set to share
+    return None, list(np.array(values, dtype=np.float32))  # one array for all plans of a variation: a set to share
 
 
 def dropped_in_order(results: Sequence[UnitResult], pieces: Sequence[np.ndarray]) -> list[DroppedRollout]:
-    """What all units have left out, in the order of the plans."""
-    found: list[tuple[int, DroppedRollout]] = []
+    """The rollouts that all units have left out, in the order of the plans."""
+    numbered: list[tuple[int, DroppedRollout]] = []
     for result, piece in zip(results, pieces, strict=True):
         if result.dropped:  # a plan that is not kept is dropped
-            found += zip(np.delete(piece, result.kept).tolist(), result.dropped, strict=True)
-    return [entry for _, entry in sorted(found, key=lambda item: item[0])]
+            numbered += zip(np.delete(piece, result.kept).tolist(), result.dropped, strict=True)
+    return [entry for _, entry in sorted(numbered, key=lambda item: item[0])]
 
 
 def buffers_of(policy: Any) -> bytes:

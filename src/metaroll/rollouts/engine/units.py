@@ -23,7 +23,7 @@ _MOST_SLOTS = {
     "physics": 64,
     "vector": 1024,
     "device": 1 << 14,
-}  # a vector environment has a number of its own; lean units are batched and record little, slim ones only rewards
+}  # a vector environment has its own number; lean units are batched and record little, slim ones only rewards
 
 _FEW_SLOTS = 16
 """Slots of a list of environments that take long to make (and mostly much memory)."""

@@ -95,7 +95,7 @@ class LocalSampler:
 
 
 def param_values_of(agent: Any) -> Any:
-    """What workers are told of an agent by default: its ``get_param_values``, if it has them."""
+    """The data of an agent that workers receive by default: its ``get_param_values``, if it has them."""
     give = getattr(agent, "get_param_values", None)
     return give() if callable(give) else None
 
@@ -105,7 +105,7 @@ def _live(env: Any) -> Any:
 
 
 def _own_copy(env_update: Any) -> Any:
-    # An ExistingEnvUpdate stands for one particular environment: a copy of it would be another.
+    # An ExistingEnvUpdate is bound to one particular environment: a copy of it would be another.
     if isinstance(env_update, EnvUpdate) and not isinstance(env_update, ExistingEnvUpdate):
         return copy.deepcopy(env_update)
     return env_update

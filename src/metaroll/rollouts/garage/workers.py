@@ -242,7 +242,7 @@ class PEARLWorker(DefaultWorker):
         return over
 
     def rollout(self) -> TrajectoryBatch:
-        """Sample a single rollout of the agent in the environment, with z drawn anew from its belief.
+        """Sample a single rollout of the agent in the environment, with z redrawn from its belief.
 
         Returns:
             TrajectoryBatch: The collected trajectory.
@@ -313,7 +313,7 @@ def evaluates_deterministically(
     Args:
         worker_class: ``DefaultWorker`` or ``PEARLWorker``, whose behavior the engine has.
         worker_args: Further arguments of the worker, of which ``deterministic`` counts.
-        deterministic: What holds where these do not say.
+        deterministic: The default where these leave it open.
 
     Raises:
         TypeError: The engine is no such worker, or has no such arguments.

@@ -49,7 +49,7 @@ def select_cvar(rollouts: Sequence[StepSequence], epsilon: float, gamma: float =
 class CVaRSampler(SamplerBase):
     """Keeps the worst fraction ``epsilon`` of what another sampler brings.
 
-    ``min_rollouts`` and ``min_steps`` hold for what is kept: the other sampler is asked for as many rollouts as that
+    ``min_rollouts`` and ``min_steps`` hold for the kept rollouts: the other sampler samples as many rollouts as that
     takes. The kept rollouts are often short, so where their steps do not suffice, more rollouts are sampled and
     selected from all together, until they do.
 
@@ -59,7 +59,7 @@ class CVaRSampler(SamplerBase):
         gamma: Discount of the returns by which rollouts are compared, in [0, 1].
         min_rollouts: Minimum number of kept rollouts.
         min_steps: Minimum number of steps in the kept rollouts together.
-        log: Called with the measures of all sampled rollouts after each ``sample`` (``runner.log``, say).
+        log: Called with the measures of all sampled rollouts after each ``sample`` (e.g. ``runner.log``).
 
     Attributes:
         full_metrics: Measures of all rollouts of the last ``sample``, kept or not: ``full avg rollout len``, and
@@ -143,8 +143,8 @@ class CVaRSampler(SamplerBase):
             raise
         finally:
             self._ask(self.min_rollouts, self.min_steps)
-        found = Rollouts.of(full)
-        self.full_metrics = full_set_metrics(found.discounted_returns(1.0), found.lengths)
+        full_set = Rollouts.of(full)
+        self.full_metrics = full_set_metrics(full_set.discounted_returns(1.0), full_set.lengths)
         if self._log is not None:
             self._log(dict(self.full_metrics))
         return kept

@@ -33,7 +33,7 @@ def given_states(name: str, states: Iterable[Any], allow_none: bool = False) -> 
     """Copies of given initial states, each ``(S,)``; at least one.
 
     Args:
-        name: What errors call the argument.
+        name: Name of the argument in errors.
         states: A list of states, or an array ``(n, S)``.
         allow_none: Whether an entry may be ``None``, which leaves that state to the environment.
     """
@@ -83,8 +83,8 @@ class Domains:
 
     Attributes:
         source: The environment without wrappers that randomize it, for ``RolloutEngine``.
-        draws_states: Whether initial states can be drawn; they can where the environment says by ``init_space`` that it
-            can be started in any state.
+        draws_states: Whether initial states can be drawn; they can where the environment declares by ``init_space``
+            that it can be started in any state.
     """
 
     def __init__(self, env: Any) -> None:
@@ -130,7 +130,7 @@ class Domains:
         state = read_state(state_owner(env))
         if state is None:
             raise TypeError(
-                f"{type(env.unwrapped).__name__} has an init_space but does not tell its state; give it an attribute "
+                f"{type(env.unwrapped).__name__} has an init_space but does not report its state; give it an attribute "
                 "state, or pass init_states"
             )
         return state

@@ -84,7 +84,7 @@ def eval_randomized_domain(
 ) -> list[StepSequence]:
     """One rollout for each initial state, each in a domain of its own.
 
-    ``rollout_info["domain_param"]`` of each rollout says in which.
+    ``rollout_info["domain_param"]`` of each rollout holds the domain.
 
     Args:
         pool: See ``eval_domain_params``.
@@ -133,7 +133,7 @@ def eval_domain_params_with_segmentwise_reset(
 
     Returns:
         Simulated segments by rollout, segment and domain, each exactly as long as the recorded one; a field
-        ``padded (T,)`` tells which steps have been filled up.
+        ``padded (T,)`` marks the steps that were filled up.
 
     Raises:
         ValueError: A simulated segment did not begin in the recorded state, or (with ``use_rec``) did not act as
@@ -166,12 +166,12 @@ def eval_domain_params_with_segmentwise_reset(
             part = base.with_(init_state=first, max_steps=len(segment), context=context)
             plans.extend(part.with_(env_update=update) for update in updates)
             begin += len(segment)
-    found = iter(_run(pool, Domains(env_sim), policy, plans, _seed(seed)))
+    simulated_rollouts = iter(_run(pool, Domains(env_sim), policy, plans, _seed(seed)))
     nested = []
     for number, (parts, updates) in enumerate(zip(segments, domains, strict=True)):
         nested.append([])
         for place, segment in enumerate(parts):
-            simulated = [next(found) for _ in updates]
+            simulated = [next(simulated_rollouts) for _ in updates]
             _check_alike(segment, simulated, f"segment {place} of rollout {number}", use_rec)
             for rollout in simulated:
                 StepSequence.pad(rollout, len(segment))
@@ -184,7 +184,7 @@ def _run(
 ) -> list[StepSequence]:
     """Run plans in evaluation mode, numbered and seeded by their position."""
     if not isinstance(pool, SamplerPool):
-        raise TypeError(f"pool must be a SamplerPool, got {type(pool).__name__}; SamplerPool(2), say")
+        raise TypeError(f"pool must be a SamplerPool, got {type(pool).__name__}; use e.g. SamplerPool(2)")
     numbered = [plan.with_(index=i, seed=(seed, 0, i)) for i, plan in enumerate(plans)]
     with (
         module_mode(policy, True),

@@ -38,11 +38,11 @@ __all__ = [
 
 _MOST_NAMED = 4
 END_INFOS = ("final_observation", "terminated", "truncated")
-"""What executors add to ``env_infos`` of steps that ended an episode."""
+"""Entries that executors add to ``env_infos`` of steps that ended an episode."""
 
 
 class TaskSource(Closable):
-    """A meta-environment as a source of environments, and one of them, which is asked for tasks.
+    """A meta-environment as a source of environments, and one of them, which draws tasks.
 
     Args:
         env: As for ``RolloutEngine``, or an environment of the old Gym API. With tasks it has ``sample_tasks(n)`` and
@@ -70,7 +70,7 @@ class TaskSource(Closable):
         Raises:
             RuntimeError: It is closed.
             TypeError: The environment has no such method, and is no family's.
-            ValueError: There are not so many tasks.
+            ValueError: There are fewer tasks.
         """
         self._check_open()
         try:
@@ -90,13 +90,13 @@ class TaskSource(Closable):
             return self.source.family.tasks
         *_, inner = env_layers(self._example)
         raise TypeError(
-            f"env must have sample_tasks(num_tasks), which {type(inner).__name__} lacks: add it, or say which tasks "
+            f"env must have sample_tasks(num_tasks), which {type(inner).__name__} lacks: add it, or name the tasks "
             "there are (MetaSampler(..., task_sampler=FixedTaskSampler([...])), or set_tasks of an executor)"
         )
 
     def _check_open(self) -> None:
         if self._closed:
-            raise RuntimeError("no tasks can be drawn or set any more: it is closed")
+            raise RuntimeError("it is closed: no more tasks can be drawn or set")
 
     def updates(self, tasks: Any, count: int) -> list[EnvUpdate]:
         """The changes to an environment that set ``tasks``, of which there must be ``count``.
@@ -120,14 +120,14 @@ class TaskSource(Closable):
         return SetTaskUpdate(type(owner), own_copy(task))
 
     def close(self) -> None:
-        """Close the environment that is asked."""
+        """Close the environment that draws tasks."""
         if not self._closed:
             self._closed = True
             self.source.close(self._example)
 
 
 class MetaEnvExecutor(Closable, ABC):
-    """What both executors are; see there.
+    """The base of both executors; see there.
 
     Episode ``k`` of environment ``i``, counted over the lifetime of the executor, has the seed ``(seed, i, k)``.
     """
@@ -145,8 +145,8 @@ class MetaEnvExecutor(Closable, ABC):
         self.meta_batch_size = check_whole("meta_batch_size", meta_batch_size)
         self.envs_per_task = check_whole("envs_per_task", envs_per_task)
         self.max_path_length = check_whole("max_path_length", max_path_length)
-        given = chosen_seed(seed)
-        self.seed = fresh_seed() if given is None else given
+        chosen = chosen_seed(seed)
+        self.seed = fresh_seed() if chosen is None else chosen
         self._updates: list[EnvUpdate | None] = [None] * self.meta_batch_size
         self._episodes = np.zeros(self.num_envs, dtype=np.int64)
         self._begun = False
@@ -190,7 +190,7 @@ class MetaEnvExecutor(Closable, ABC):
 
         Raises:
             RolloutError: An environment failed, with the traceback of its worker, or a worker was lost; ``reset()``
-                begins anew.
+                starts over.
             RuntimeError: ``reset()`` has not been called since.
             ShapeError, ValueError: ``actions`` are not one for each environment, or none of its space.
         """
@@ -235,8 +235,8 @@ class MetaEnvExecutor(Closable, ABC):
         self._tasks.close()
 
     def _set(self, tasks: Any) -> None:
-        given = self._tasks.sample(self.meta_batch_size) if tasks is None else tasks
-        self._updates = [*self._tasks.updates(given, self.meta_batch_size)]
+        chosen = self._tasks.sample(self.meta_batch_size) if tasks is None else tasks
+        self._updates = [*self._tasks.updates(chosen, self.meta_batch_size)]
 
     def _start(self, chosen: np.ndarray) -> None:
         rows = np.flatnonzero(chosen).tolist()
@@ -259,7 +259,7 @@ class MetaEnvExecutor(Closable, ABC):
         named = [f"{i} (task {self._task_of(i)})" for i in lost[:_MOST_NAMED]]
         more = f" and {len(lost) - len(named)} more" if len(lost) > len(named) else ""
         return RolloutError(
-            f"a worker was lost, and with it the episodes of environments {', '.join(named)}{more}; reset() goes on, "
+            f"a worker was lost, and with it the episodes of environments {', '.join(named)}{more}; reset() continues, "
             "in a new worker: all environments begin their next episodes"
         )
 
@@ -291,7 +291,7 @@ class MetaIterativeEnvExecutor(MetaEnvExecutor):
             ``RolloutEngine`` takes.
         meta_batch_size: Number of tasks, M.
         envs_per_task: Number of environments of each task; environment ``i`` is one of task ``i // envs_per_task``.
-        max_path_length: An episode is truncated after so many steps, and the next one begins.
+        max_path_length: An episode is truncated after this many steps, and the next one begins.
         seed: Of all randomness; ``None`` draws fresh entropy. Default: that of ``metaroll.set_seed``.
     """
 
@@ -378,7 +378,7 @@ def _no_policy(observations: Any, contexts: Any) -> Any:
 
 
 def _infos(infos: Any, running: np.ndarray) -> list[dict[str, Any]]:
-    """A dict for each environment, in memory of its own; empty for those that rest."""
+    """A dict for each environment, in its own memory; empty for idle ones."""
     if isinstance(infos, Mapping):
         return [
             {name: _entry(values[i]) for name, values in infos.items()} if on else {} for i, on in enumerate(running)

@@ -1,4 +1,4 @@
-"""ProMP's samplers: exactly so many paths of each of many tasks."""
+"""ProMP's samplers: an exact number of paths of each of many tasks."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Sampler(Closable, ABC):
 
     Args:
         env: As for ``RolloutEngine``, or an environment of the old Gym API.
-        policy: What acts.
+        policy: The acting policy.
         batch_size: Number of trajectories per task.
         max_path_length: Most steps of a trajectory.
 
@@ -82,17 +82,17 @@ class MetaSampler(Sampler):
     counted over the lifetime of the sampler) has the seed ``(seed, i, k)``, with ``parallel`` and without.
 
     Policies of metaroll, and others that act for one observation, run on the rollout engine: a plan for each path,
-    with parameters of its own for each task (see ``obtain_samples``). ProMP's own policies, with ``get_actions`` of a
+    with its own parameters for each task (see ``obtain_samples``). ProMP's own policies, with ``get_actions`` of a
     list of M arrays, act step by step for all tasks in an executor (``vec_env``).
 
     Args:
         env: A meta-environment, with ``sample_tasks(n)`` and ``set_task(task)``: Gymnasium's API or that of the old
             Gym; or what ``RolloutEngine`` takes (``"cheetah-dir"``). A given one is copied, and never stepped.
-        policy: What acts.
+        policy: The acting policy.
         rollouts_per_meta_task: Number of paths of each task, B.
         meta_batch_size: Number of tasks, M.
-        max_path_length: Paths are truncated after so many steps.
-        envs_per_task: Environments of each task, E; ``None``: as many as paths. With ProMP's policies so many are
+        max_path_length: Paths are truncated after this many steps.
+        envs_per_task: Environments of each task, E; ``None``: as many as paths. With ProMP's policies this many are
             stepped at a time.
         parallel: Whether environments run in worker processes.
         seed: Of all randomness; ``None`` draws fresh entropy. Default: that of ``metaroll.set_seed``.
@@ -100,7 +100,7 @@ class MetaSampler(Sampler):
         pool: Workers to share with ``parallel``, which ``close`` does not end.
         task_sampler: Where ``update_tasks`` gets tasks; ``None``: ``sample_tasks`` of the environment, or the family
             of its name.
-        log_to: Called with what is logged (``runner.log``, say); ``logged`` holds it in any case.
+        log_to: Called with what is logged (e.g. ``runner.log``); ``logged`` holds it in any case.
 
     Attributes:
         batch_size: B.
@@ -110,7 +110,7 @@ class MetaSampler(Sampler):
         total_timesteps_sampled: Steps that were truly taken, in all calls.
         tasks: The tasks that were set last; ``None`` before.
         vec_env: The executor of a policy of ProMP's; ``None`` with others.
-        logged: What the last call has logged.
+        logged: Metrics of the last call.
     """
 
     def __init__(
@@ -142,8 +142,8 @@ class MetaSampler(Sampler):
         workers: dict[str, Any] = {"num_workers": 1, "transport": "serial"}
         if parallel:
             workers = process_options(self.meta_batch_size, num_workers, pool)
-        given = chosen_seed(seed)
-        self.seed = fresh_seed() if given is None else given
+        chosen = chosen_seed(seed)
+        self.seed = fresh_seed() if chosen is None else chosen
         self.parallel, self.log_to = parallel, log_to
         self.total_samples = self.meta_batch_size * count * self.max_path_length
         self.total_timesteps_sampled = 0
@@ -209,7 +209,7 @@ class MetaSampler(Sampler):
         begin = time.perf_counter()
         if self._engine is None and parameters is not None:
             raise TypeError("parameters are for policies of metaroll; policies of ProMP's hold those of each task")
-        with self._told():
+        with self._plain_errors():
             groups, acting = self._step() if self._engine is None else self._run(self._engine, parameters, log)
         self.logged = {}
         if log:
@@ -222,8 +222,8 @@ class MetaSampler(Sampler):
         return {m: Paths(group) for m, group in enumerate(groups)}
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
-        """Errors inside do not advise what this sampler does not take: it samples exactly so many paths."""
+    def _plain_errors(self) -> Iterator[None]:
+        """Errors inside do not advise what this sampler does not take: it samples an exact number of paths."""
         try:
             yield
         except RolloutError as error:
@@ -281,14 +281,14 @@ class MetaSampler(Sampler):
         # Environments without a quota (fewer paths than environments) are stepped along, and what they do is left out.
         while any(len(paths) < quota for paths, quota in zip(done_paths, left, strict=True)):
             begin = time.perf_counter()
-            actions, told = self._stepwise.act(observations, tasks)
+            actions, infos_of_policy = self._stepwise.act(observations, tasks)
             acting += time.perf_counter() - begin
             again = np.array([len(paths) + 1 < quota for paths, quota in zip(done_paths, left, strict=True)])
             following, rewards, dones, infos = executor.step_and_start(actions, again)
             for i, path in enumerate(running):
                 if len(done_paths[i]) >= left[i]:
                     continue
-                path.add(observations[i], actions[i], rewards[i], infos[i], told[i])
+                path.add(observations[i], actions[i], rewards[i], infos[i], infos_of_policy[i])
                 if dones[i]:
                     plan = self._plan_of(i, len(done_paths[i]))
                     done_paths[i].append(path.rollout(infos[i], plan))
@@ -309,14 +309,14 @@ class MetaSampler(Sampler):
 
 
 class _RunningPath:
-    """What one environment has recorded of its present episode, in memory of its own."""
+    """The record of one environment's present episode, in its own memory."""
 
     def __init__(self) -> None:
         self._steps: list[tuple[Any, Any, float, dict[str, Any], dict[str, Any]]] = []
 
     def add(self, observation: Any, action: Any, reward: float, env_info: Mapping, agent_info: dict[str, Any]) -> None:
-        told = {name: value for name, value in env_info.items() if name not in END_INFOS}
-        self._steps.append((own_copy(observation), own_copy(action), reward, told, agent_info))
+        kept_info = {name: value for name, value in env_info.items() if name not in END_INFOS}
+        self._steps.append((own_copy(observation), own_copy(action), reward, kept_info, agent_info))
 
     def rollout(self, last: Mapping[str, Any], plan: RolloutPlan) -> StepSequence:
         """The whole path, given the infos of its last step."""

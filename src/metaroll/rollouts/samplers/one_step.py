@@ -1,4 +1,4 @@
-"""What a simulator says of the next row of recorded rollouts, from each of their rows."""
+"""Predictions of a simulator for the next row of recorded rollouts, from each of their rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.policies.playback import PlaybackPolicy
 from metaroll.rollouts.engine.engine import RolloutEngine
-from metaroll.rollouts.samplers.segment_starts import ObservedState, surely_told
+from metaroll.rollouts.samplers.segment_starts import ObservedState, surely_observed
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.types import RolloutPlan
 
@@ -27,8 +27,8 @@ class OneStep:
         source: Makes the simulator.
         before: Rows, ``(N, C)``: states, or whole observations.
         after: Those that follow, ``(N, C)``.
-        rollouts: Whose rows they are, ``(N,)``.
-        contexts: What tells the policy which action comes between, N of them.
+        rollouts: The rollout of each row, ``(N,)``.
+        contexts: Contexts that give the policy the action in between, N of them.
         policy: Plays the recorded actions.
         field: ``"states"`` or ``"observations"``, what rows are.
         state_of: From rows to states; ``None``: they are states.
@@ -79,18 +79,18 @@ class OneStep:
             seed,
         )
 
-    def from_told(self, noise: np.ndarray) -> OneStep:
-        """Those from rows that tell their state although they are noisy, with deviations ``noise (C,)``.
+    def from_observed(self, noise: np.ndarray) -> OneStep:
+        """Those from rows that determine their state despite noise, with deviations ``noise (C,)``.
 
         Raises:
-            NotImplementedError: Nothing says which state an observation shows.
+            NotImplementedError: Nothing gives the state of an observation.
         """
         if self.state_of is None:
             return self
-        return self._of(np.flatnonzero(surely_told(self.state_of, self.before, noise)))
+        return self._of(np.flatnonzero(surely_observed(self.state_of, self.before, noise)))
 
     def can_be_made(self, params: Mapping[str, float], tries: int) -> bool:
-        """Whether one of ``tries`` rows, spread over all, is followed by another: a look before thousands are made."""
+        """Whether one of ``tries`` rows, spread over all, is followed by another: a check before thousands are made."""
         chosen = np.unique(np.linspace(0, len(self.before) - 1, min(tries, len(self.before))).astype(np.int64))
         if not len(chosen):
             return False
@@ -98,7 +98,7 @@ class OneStep:
         return bool(np.isfinite(few.predicted([(params, few.before)])[0]).all(axis=1).any())
 
     def predicted(self, sets: Sequence[tuple[Mapping[str, float], np.ndarray]]) -> list[np.ndarray]:
-        """What follows rows ``(N, C)`` with parameters, for each pair of these; NaN where a simulation failed."""
+        """Predicted successors for each pair of parameters and rows ``(N, C)``; NaN where a simulation failed."""
         plans, places = [], []
         for number, (params, rows) in enumerate(sets):
             update = DomainParamUpdate(params)
@@ -109,15 +109,15 @@ class OneStep:
                     plan = RolloutPlan(len(plans), seed, update, eval=True, init_state=state, max_steps=1)
                     plans.append(plan.with_(context=self.contexts[row]))
                     places.append((number, row))
-        told = np.full((len(sets), *self.before.shape), np.nan)
+        predictions = np.full((len(sets), *self.before.shape), np.nan)
         options: dict[str, Any] = {"on_invalid": "drop", "on_error": "drop", "record_extras": self.field == "states"}
         with RolloutEngine(self.source, self.policy, **options) as engine:
             made = engine.run(plans)
             lost = {entry.plan.index for entry in engine.dropped}
         kept = (place for index, place in enumerate(places) if index not in lost)
         for (number, row), rollout in zip(kept, made, strict=True):
-            told[number, row] = np.asarray(rollout.get_data_values(self.field), dtype=np.float64)[1].reshape(-1)
-        return list(told)
+            predictions[number, row] = np.asarray(rollout.get_data_values(self.field), dtype=np.float64)[1].reshape(-1)
+        return list(predictions)
 
     def _of(self, rows: np.ndarray) -> OneStep:
         """Those from some rows alone."""

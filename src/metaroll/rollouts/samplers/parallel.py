@@ -29,7 +29,7 @@ class ParallelRolloutSampler(EngineSampler, SamplerBase):
     """Samples rollouts on several workers; what comes out does not depend on their number.
 
     Rollout ``i`` of call ``k`` of ``sample`` (both from 0) is the one of ``rollout(env, policy, seed=seed, sub_seed=k,
-    sub_sub_seed=i)``; where a number of steps is asked for, ``i`` counts from 1.
+    sub_sub_seed=i)``; where a number of steps is requested, ``i`` counts from 1.
 
     Args:
         env: As for ``RolloutEngine``; an instance is copied, and never stepped itself.
@@ -42,10 +42,10 @@ class ParallelRolloutSampler(EngineSampler, SamplerBase):
             the seed that was given to ``metaroll.set_seed`` last.
         config: How rollouts are run; ``None`` means the defaults. In place of dropped rollouts others are sampled.
         pool: A pool to share, of ``num_workers`` workers, which ``close`` does not stop.
-        options: Settings by name, in place of those of ``config``: ``max_steps=200``, say.
+        options: Settings by name, in place of those of ``config``, e.g. ``max_steps=200``.
 
     Workers end with ``close()``, at the end of a ``with`` block, or with the sampler. A pickled sampler starts workers
-    of its own where it is unpickled, and goes on with the next call.
+    of its own where it is unpickled, and continues with the next call.
 
     Attributes:
         env: The environment.

@@ -1,4 +1,4 @@
-"""Sets of domain parameters as inference has them: rows of numbers, whose names stand elsewhere."""
+"""Sets of domain parameters as inference has them: rows of numbers, whose names are kept elsewhere."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def checked_names(dp_mapping: Any) -> tuple[str, ...]:
     """Names in the order of their numbers."""
     if not isinstance(dp_mapping, Mapping):
         raise TypeError(
-            f"dp_mapping must be a dict from numbers to names, {{0: 'mass'}} say, got {described(dp_mapping)}"
+            f"dp_mapping must be a dict from numbers to names such as {{0: 'mass'}}, got {described(dp_mapping)}"
         )
     if not dp_mapping:
         raise ValueError("dp_mapping must name at least one domain parameter, got none")
@@ -97,12 +97,12 @@ def checked_values(dp_values: Any, names: Sequence[str]) -> np.ndarray:
         TypeError: They are no numbers.
     """
     width = len(names)
-    given = dp_values.detach().cpu().numpy() if isinstance(dp_values, Tensor) else dp_values
-    values = array_of("dp_values", given, f"numbers (B, {width})").astype(np.float64)
+    sets = dp_values.detach().cpu().numpy() if isinstance(dp_values, Tensor) else dp_values
+    values = array_of("dp_values", sets, f"numbers (B, {width})").astype(np.float64)
     if values.ndim < 2:
         values = values.reshape(-1, 1) if width == 1 else values.reshape(1, -1)
     if values.ndim != 2 or values.shape[1] != width:
-        raise ShapeError(f"dp_values must have shape (B, {width}) for {', '.join(names)}, got {np.shape(given)}")
+        raise ShapeError(f"dp_values must have shape (B, {width}) for {', '.join(names)}, got {np.shape(sets)}")
     return values
 
 
@@ -126,23 +126,27 @@ def check_domain_params(
 
     Raises:
         ValueError: A parameter has another value.
-        DataError: A rollout does not tell a parameter.
+        DataError: A rollout does not report a parameter.
         ShapeError: There are more or fewer names than values.
     """
     names = [domain_param_names] if isinstance(domain_param_names, str) else list(domain_param_names)
-    given = domain_param_value.detach().cpu().numpy() if isinstance(domain_param_value, Tensor) else domain_param_value
-    values = array_of("domain_param_value", given, f"{len(names)} numbers").astype(np.float64).reshape(-1)
+    expected_values = (
+        domain_param_value.detach().cpu().numpy() if isinstance(domain_param_value, Tensor) else domain_param_value
+    )
+    values = array_of("domain_param_value", expected_values, f"{len(names)} numbers").astype(np.float64).reshape(-1)
     if len(values) != len(names):
-        raise ShapeError(f"domain_param_value must have a value for each of {names}, got shape {np.shape(given)}")
-    for number, found in enumerate([rollouts] if isinstance(rollouts, StepSequence) else rollouts):
-        told = (found.rollout_info or {}).get("domain_param", {})
+        raise ShapeError(
+            f"domain_param_value must have a value for each of {names}, got shape {np.shape(expected_values)}"
+        )
+    for number, recorded in enumerate([rollouts] if isinstance(rollouts, StepSequence) else rollouts):
+        reported = (recorded.rollout_info or {}).get("domain_param", {})
         for name, value in zip(names, values.tolist(), strict=True):
-            if name not in told:
-                known = ", ".join(sorted(map(str, told))) or "none"
+            if name not in reported:
+                known = ", ".join(sorted(map(str, reported))) or "none"
                 raise DataError(
-                    f"rollout_info['domain_param'] of rollout {number} must tell {name!r}, it tells {known}"
+                    f"rollout_info['domain_param'] of rollout {number} must contain {name!r}, it has {known}"
                 )
-            actual = float(np.asarray(told[name]).item())
+            actual = float(np.asarray(reported[name]).item())
             if not abs(actual - value) <= _RTOL * abs(value):
                 raise ValueError(
                     f"rollout {number} must run with {name} = {value!r}, as commanded, but ran with {actual!r}; the "
@@ -150,27 +154,27 @@ def check_domain_params(
                 )
 
 
-def check_taken_over(found: StepSequence, source: EnvSource, values: np.ndarray, names: Sequence[str]) -> None:
-    """Whether a rollout ran with a set of parameters, as far as it says so.
+def check_taken_over(recorded: StepSequence, source: EnvSource, values: np.ndarray, names: Sequence[str]) -> None:
+    """Check that a rollout ran with a set of parameters, as far as it reports them.
 
-    A wrapper that says what it makes of a parameter (a delay that it rounds) is held to that; a value that a simulator
-    ignores or clamps without a word is an error.
+    For a wrapper that reports its value of a parameter (a delay that it rounds), that value counts; a value that a
+    simulator ignores or clamps without a word is an error.
 
     Args:
-        found: The rollout.
+        recorded: The rollout.
         source: Of the environment in which it was made.
-        values: What was commanded, ``(d,)``.
+        values: The commanded values, ``(d,)``.
         names: The d names.
 
     Raises:
         ValueError: A parameter has another value.
-        DataError: The rollout tells parameters, but not this one.
+        DataError: The rollout reports parameters, but not this one.
     """
-    if "domain_param" not in (found.rollout_info or {}):
+    if "domain_param" not in (recorded.rollout_info or {}):
         return
     instance = source.make()
     try:
         taken = taken_params(instance, dict(zip(names, values.tolist(), strict=True)))
     finally:
         source.close(instance)
-    check_domain_params(found, [taken[name] for name in names], names)
+    check_domain_params(recorded, [taken[name] for name in names], names)

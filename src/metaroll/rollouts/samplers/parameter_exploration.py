@@ -126,7 +126,7 @@ class ParameterExplorationSampler(EngineSampler):
             entropy for each call if there is none.
         config: How rollouts are run; ``None`` means the defaults.
         pool: A pool to share, of ``num_workers`` workers, which ``close`` does not stop.
-        options: Settings by name, in place of those of ``config``: ``common_noise=True``, say.
+        options: Settings by name, in place of those of ``config``, e.g. ``common_noise=True``.
 
     Attributes:
         config: The settings.
@@ -235,8 +235,8 @@ class ParameterExplorationSampler(EngineSampler):
         if not isinstance(param_sets, torch.Tensor | np.ndarray):
             raise TypeError(f"param_sets must be a tensor or array (n, P), got {type(param_sets).__name__}")
         # Tensors know no negative strides, which a reversed array has.
-        given = np.ascontiguousarray(param_sets) if isinstance(param_sets, np.ndarray) else param_sets
-        sets = torch.as_tensor(given).detach().cpu().clone()
+        sets_given = np.ascontiguousarray(param_sets) if isinstance(param_sets, np.ndarray) else param_sets
+        sets = torch.as_tensor(sets_given).detach().cpu().clone()
         length = self._engine.policy.acting_parameters().size
         if not length:
             raise TypeError(

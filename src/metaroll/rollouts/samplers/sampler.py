@@ -1,4 +1,4 @@
-"""What samplers are: lists of rollouts with a minimum number of rollouts or steps, or whatever an engine runs."""
+"""Base classes of samplers: rollouts with a minimum number of rollouts or steps, or all that an engine runs."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class _Default(enum.Enum):
 
 
 LAST_SEED = _Default.LAST_SEED
-"""Stands for the seed that ``metaroll.set_seed`` was given last, at the time when it is asked for."""
+"""Means the last seed of ``metaroll.set_seed``, at the time of use."""
 
 SeedOption = int | _Default | None
 
 
 def chosen_seed(seed: SeedOption) -> int | None:
-    """``seed``, or the one that it stands for; ``None`` means fresh entropy."""
+    """``seed``, or the one that it refers to; ``None`` means fresh entropy."""
     if isinstance(seed, _Default):
         return get_base_seed()
     return None if seed is None else check_seed("seed", seed)
@@ -109,7 +109,7 @@ class SamplerBase(Closable):
 class EngineSampler(Closable):
     """The common part of samplers that own an engine: workers, environment and policy, numbered calls.
 
-    A pickled sampler starts workers of its own where it is unpickled, and goes on with the next call.
+    A pickled sampler starts its own workers where it is unpickled, and continues with the next call.
 
     Args:
         env: As for ``RolloutEngine``.
@@ -155,7 +155,7 @@ class EngineSampler(Closable):
             policy: New policy; ``None`` keeps the old one.
 
         Raises:
-            ShapeError: The policy that is kept is one for other spaces. After an error the sampler goes on with what it
+            ShapeError: The policy that is kept is one for other spaces. After an error the sampler keeps what it
                 had.
         """
         self._check_open()
@@ -200,13 +200,13 @@ class EngineSampler(Closable):
             yield
 
     def _run(self, plans: Sequence[RolloutPlan], **options: Any) -> Rollouts:
-        """Rollouts of the plans, which say what environment they are from."""
+        """Rollouts of the plans, which name their environment."""
         rollouts = self._engine.run(plans, **options)
         rollouts.add_info("env_spec", self._engine.env_spec)
         return rollouts
 
     def _taken(self, env: Any) -> tuple[Domains | None, Any]:
-        """What draws domains, if the sampler does, and the environment that the engine gets."""
+        """The source of domains, if the sampler draws them, and the environment for the engine."""
         if not self._without_domains:
             return None, env
         domains = Domains(env)

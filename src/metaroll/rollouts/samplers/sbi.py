@@ -71,19 +71,19 @@ C = TypeVar("C", bound=FeaturesConfig)
 
 
 class RolloutSamplerForSBI(ABC):
-    """Makes features of rollouts, so that an environment looks like a simulator of ``sbi``.
+    """Makes features of rollouts, so that an environment can be used as a simulator of ``sbi``.
 
-    The features of all rollouts of a set of parameters stand one after the other; all rollouts must have equal length.
+    The features of all rollouts of a set of parameters are concatenated; all rollouts must have equal length.
 
     Args:
         env: Environment: the real one, or a simulation.
-        policy: What acts.
+        policy: The acting policy.
         embedding: Makes features of time series (``metaroll.inference``).
-        num_segments, len_segments, stop_on_done: Other values than the defaults stand in place of those of ``config``.
+        num_segments, len_segments, stop_on_done: Values other than the defaults override those of ``config``.
         config: How rollouts become features; ``None`` means the defaults.
         seed: Seed of all randomness; ``None`` means fresh entropy. Default: the seed that was given to
             ``metaroll.set_seed`` last.
-        options: Settings by name, in place of those of ``config``: ``features_of="segments"``, say.
+        options: Settings by name, in place of those of ``config``, e.g. ``features_of="segments"``.
 
     Attributes:
         config: The settings.
@@ -146,7 +146,7 @@ class RolloutSamplerForSBI(ABC):
         entries: np.ndarray | None = None,
         chained: bool = False,
     ) -> SeriesFeatures:
-        """What makes features of sets of ``num_rollouts`` rollouts of ``length`` steps, simulated in ``segments``."""
+        """The features of sets of ``num_rollouts`` rollouts of ``length`` steps, simulated in ``segments``."""
         cut = self._cut(length)
         pieces = len(cut) if self.config.features_of == "segments" else 1
         if pieces > 1 and len(set(cut)) > 1:
@@ -180,16 +180,16 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
     A simulation that raises or diverges makes a row of NaN, which ``sbi`` leaves out; ``failed`` lists them, and there
     is a warning where all of a call fail. The caller's environment is not changed. Rows depend on the seed, the number
     of the call, the parameters and their place in the call alone, not on workers. It can be pickled: the copy simulates
-    in its own process, and goes on counting.
+    in its own process, and continues counting.
 
     Args:
         env: Simulation, as for ``RolloutEngine``, without wrappers that randomize it.
-        policy: What acts where recorded actions do not; starts anew with every segment.
+        policy: The acting policy where there are no recorded actions; restarts with every segment.
         dp_mapping: Which domain parameter each column is: number -> name; columns are in the order of the numbers.
         embedding, num_segments, len_segments, stop_on_done: See ``RolloutSamplerForSBI``.
         rollouts_real: Rollouts recorded in the target domain, of one length. Where they have no ``states``, and there
-            is no ``initial_state``, the environment must tell the state of an observation (``state_from_observation``).
-        use_rec_act: False stands in place of that of ``config``.
+            is no ``initial_state``, the environment must give the state of an observation (``state_from_observation``).
+        use_rec_act: False overrides that of ``config``.
         config: How sets of parameters are simulated, and rollouts become features; ``None`` means the defaults.
         seed: See ``RolloutSamplerForSBI``.
         initial_state: From a segment of a recorded rollout to the state ``(S,)`` in which its simulation starts;
@@ -200,7 +200,7 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
             domain parameter.
 
     Attributes:
-        names: Which domain parameter each column is: whoever has a prior goes by that, not by places.
+        names: Which domain parameter each column is: a prior matches columns by name, not by position.
         failed: All simulations that have failed so far, a list of ``FailedSimulation``.
 
     Raises:
@@ -236,7 +236,7 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
         if config.chained:
             check_chained(embedding, rollouts_real is not None)
         if config.exact_starts and initial_state is None:
-            raise ValueError("exact_starts must be False without initial_state, which says where rollouts start")
+            raise ValueError("exact_starts must be False without initial_state, which returns where rollouts start")
         check_shared(pool, config)
         sensors.check(len(rollouts_real or ()))
         self.failed: list[FailedSimulation] = []
@@ -264,7 +264,7 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
                 noise=sensors.noise,
             )
             if sensors.assumed_noise is not None:
-                # (Of other recordings another noise: those held out are to tell what those seen do not.)
+                # (Of other recordings another noise: those held out must be independent of those seen.)
                 target = target.with_noise(
                     sensors.assumed_noise, derive_seed("assumed noise", self.seed, target.digest())
                 )
@@ -303,7 +303,7 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
         Raises:
             ShapeError: There are more or fewer than d parameters.
             TypeError: They are no numbers.
-            ValueError: The environment does not take over the parameters (a wrapper that says so may round them).
+            ValueError: The environment does not take over the parameters (a wrapper that declares it may round them).
         """
         values = checked_values(dp_values, self.names)
         call, self._calls = self._calls, self._calls + 1
@@ -317,9 +317,9 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
                 self._check_reach(engine, plans, values[rows[0]])
                 firsts = None if self._target is None or self._exact_starts else self._target.first_rows
                 reduce = replace(self._reduce, noise=self._noise.by_set(values), firsts=firsts)
-                found = engine.run_reduced(plans, Reduction(reduce, reduce.fields, len(plans) // len(rows)))
-            if found.ndim == 2:  # else all have failed
-                features[rows] = found
+                reduced = engine.run_reduced(plans, Reduction(reduce, reduce.fields, len(plans) // len(rows)))
+            if reduced.ndim == 2:  # else all have failed
+                features[rows] = reduced
             self._note_failed(engine.dropped, rows, values, call)
             engine.dropped.clear()
         failed = [entry for entry in self.failed if entry.call == call]
@@ -366,7 +366,7 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        # A copy in a worker of joblib simulates there, instead of starting workers of its own.
+        # A copy in a worker of joblib simulates there, instead of starting its own workers.
         here = replace(self._engine_config, num_workers=1, transport="auto", address=None)
         return {**self.__dict__, "_engine": None, "_engine_config": here, "_pool": None}
 
@@ -411,7 +411,7 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
         return self._engine
 
     def _check_reach(self, engine: RolloutEngine, plans: PlanTable, values: np.ndarray) -> None:
-        """Once: whether the environment takes over what it is told, as far as it says so."""
+        """Check once that the environment takes over its parameters, as far as it reports them."""
         if self._reached:
             return
         rollouts = engine.run([plans[0].with_(max_steps=1)])
@@ -436,13 +436,13 @@ class RealRolloutSamplerForSBI(RolloutSamplerForSBI):
     """From the target domain to features: one rollout per call, in the form in which simulations come.
 
     Args:
-        env: The real environment, used itself; or a simulation that stands for it, whose wrappers may randomize it.
-        policy: What acts, without its noise.
+        env: The real environment, used itself; or a simulation in its place, whose wrappers may randomize it.
+        policy: The acting policy, without its noise.
         embedding, num_segments, len_segments, stop_on_done: See ``RolloutSamplerForSBI``; segments matter for
             ``features_of="segments"`` alone.
         config, seed, options: See ``RolloutSamplerForSBI``.
-        accept: Called with each rollout; where it returns False, another one is made in its place (somebody touched the
-            robot, say).
+        accept: Called with each rollout; where it returns False, another one is made in its place (e.g. if the
+            robot was touched).
 
     Raises:
         ValueError: There is no limit of steps.
@@ -462,8 +462,8 @@ class RealRolloutSamplerForSBI(RolloutSamplerForSBI):
         accept: Callable[[StepSequence], bool] | None = None,
         **options: Any,
     ) -> None:
-        given = (num_segments, len_segments, stop_on_done)
-        super().__init__(env, policy, embedding, *given, config=config, seed=seed, **options)
+        documented = (num_segments, len_segments, stop_on_done)
+        super().__init__(env, policy, embedding, *documented, config=config, seed=seed, **options)
         if accept is not None and not callable(accept):
             raise TypeError(f"accept must be a function of a rollout, got {described(accept)}")
         self._accept = accept
@@ -475,25 +475,25 @@ class RealRolloutSamplerForSBI(RolloutSamplerForSBI):
         """Features of the next rollout, float32 ``(1, F)``, and the rollout, with tensors, filled up to full length.
 
         Args:
-            dp_values: Without meaning: nobody can choose the parameters of the real world.
+            dp_values: Ignored: the parameters of the real world cannot be chosen.
         """
-        found, name = self._next_rollout()
-        fields = (self._state_field_of(found), applied_field([found]))
-        features = self._features(1, len(found), fields)
-        series = series_of(found, *fields, name)
+        recorded, name = self._next_rollout()
+        fields = (self._state_field_of(recorded), applied_field([recorded]))
+        features = self._features(1, len(recorded), fields)
+        series = series_of(recorded, *fields, name)
         rows = features.of_series(series.astype(np.float32)[None, None])
-        found.torch()
-        return torch.from_numpy(rows), found
+        recorded.torch()
+        return torch.from_numpy(rows), recorded
 
-    def _state_field_of(self, found: StepSequence) -> str:
+    def _state_field_of(self, recorded: StepSequence) -> str:
         return self._state_field(self._spec)
 
     def _next_rollout(self) -> tuple[StepSequence, str]:
-        """A rollout of one's own, and what errors call it."""
+        """A new rollout, and its name in errors."""
         randomized = is_env_instance(self.env) and outermost_dr_wrapper(self.env) is not None
         while True:
             number, self._calls = self._calls, self._calls + 1
-            found = rollout(
+            new = rollout(
                 self.env,
                 self.policy,
                 eval=not randomized,  # evaluations are not randomized
@@ -504,9 +504,9 @@ class RealRolloutSamplerForSBI(RolloutSamplerForSBI):
                 seed=self.seed,
                 sub_seed=number,
             )
-            StepSequence.pad(found, self._length, mode="edge" if self.config.pad_mode == "last" else "constant")
-            if self._accept is None or self._accept(found):
-                return found, f"rollout {number}"
+            StepSequence.pad(new, self._length, mode="edge" if self.config.pad_mode == "last" else "constant")
+            if self._accept is None or self._accept(new):
+                return new, f"rollout {number}"
 
 
 @final
@@ -566,8 +566,8 @@ class RecRolloutSamplerForSBI(RealRolloutSamplerForSBI):
     def ring_idx(self, idx: int) -> None:
         self._ring_idx = check_whole("ring_idx", idx, 0, self.num_rollouts - 1)
 
-    def _state_field_of(self, found: StepSequence) -> str:
-        return self.config.series or ("states" if "states" in found.data_names else "observations")
+    def _state_field_of(self, recorded: StepSequence) -> str:
+        return self.config.series or ("states" if "states" in recorded.data_names else "observations")
 
     def _next_rollout(self) -> tuple[StepSequence, str]:
         number = self._ring_idx
@@ -575,8 +575,8 @@ class RecRolloutSamplerForSBI(RealRolloutSamplerForSBI):
         return copy.deepcopy(self._rollouts[number]), self._paths[number].name
 
 
-def _config_of(kind: type[C], given: C | None, documented: Mapping[str, Any], options: Mapping[str, Any]) -> C:
+def _config_of(kind: type[C], config: C | None, documented: Mapping[str, Any], options: Mapping[str, Any]) -> C:
     """``config_of`` with ``documented`` parameters, too, which replace parts of a config unless at their defaults."""
     defaults = {option.name: option.default for option in options_of(kind)}
     changed = {name: value for name, value in documented.items() if value is not defaults[name]}
-    return config_of(kind, given, {**changed, **options})
+    return config_of(kind, config, {**changed, **options})

@@ -13,17 +13,17 @@ import numpy as np
 
 from metaroll.checks import array_of
 from metaroll.data.step_sequence import StepSequence
-from metaroll.envs.base.env_state import asked_state
+from metaroll.envs.base.env_state import declared_state
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import DataError
 from metaroll.functional.philox import normals, stream_keys
 from metaroll.functional.series.noise import smoothed_rows
 from metaroll.tasks.plan_table import START_NOISE
 
-__all__ = ["ObservedState", "SegmentStarts", "observed_states", "surely_told"]
+__all__ = ["ObservedState", "SegmentStarts", "observed_states", "surely_observed"]
 
 ObservedState = Callable[[np.ndarray], np.ndarray]
-"""From observations ``(N, O)`` to the states ``(N, S)`` in which they are shown; NaN where one does not tell."""
+"""From observations ``(N, O)`` to the states ``(N, S)`` that they show; NaN where one does not determine it."""
 _MOST_OFF = 3.0
 """How many deviations what was measured may lie beside the truth: drawn starts, and bounds of what is shown."""
 
@@ -35,8 +35,8 @@ class SegmentStarts:
     Attributes:
         segments: Steps of the segments of each rollout.
         states: Where simulations of the R G segments start, ``(S,)`` each.
-        measured: What was measured there, ``(R G, C)``: states or observations, smoothed; ``None`` where a function of
-            the user says the states.
+        measured: Measurements there, ``(R G, C)``: states or observations, smoothed; ``None`` where a function of
+            the user gives the states.
         stds: Deviations of what noise is left in it, ``(R G, C)``.
         state_of: From measured rows to states; ``None``: they are states.
     """
@@ -61,18 +61,18 @@ class SegmentStarts:
 
         Args:
             rollouts: Recorded ones.
-            names: What errors call them.
+            names: Their name in errors.
             segments: Steps of the segments, which begin a little earlier or later where an observation at their first
-                row does not tell the state.
+                row does not determine the state.
             initial_state: From a segment to its first state; ``None``: the recorded state, or what ``observed_state``
-                says of the observation.
+                gives for the observation.
             observed_state: See ``ObservedState``.
             noise: Deviation of the noise in ``states`` and ``observations``, as far as there is any, ``(C,)`` each, or
                 ``(R, C)`` where it differs between rollouts.
 
         Raises:
-            DataError: Nothing tells the states.
-            ValueError: They are not finite, or observations do not tell them.
+            DataError: Nothing determines the states.
+            ValueError: They are not finite, or observations do not determine them.
         """
         if initial_state is not None:
             return cls(segments, _chosen(rollouts, names, segments, initial_state))
@@ -84,13 +84,13 @@ class SegmentStarts:
         series = [one.reshape(len(one), -1) for one in series]
         known = np.broadcast_to(noise.get(field, np.zeros(series[0].shape[1])), (len(series), series[0].shape[1]))
         if state_of is not None:
-            segments = _told_segments(series, names, segments, state_of, known)
+            segments = _observed_segments(series, names, segments, state_of, known)
         first_rows, _ = _edges(segments)
         measured, stds = [], []
         for one, its_noise in zip(series, known, strict=True):
-            found = smoothed_rows(one, first_rows, its_noise)
-            measured.append(found[0])
-            stds.append(found[1])
+            smoothed = smoothed_rows(one, first_rows, its_noise)
+            measured.append(smoothed[0])
+            stds.append(smoothed[1])
         rows = np.concatenate(measured)
         states = np.array(rows if state_of is None else state_of(rows), dtype=np.float64)
         for place, state in enumerate(states):
@@ -103,7 +103,7 @@ class SegmentStarts:
 
     @property
     def are_drawn(self) -> bool:
-        """Whether noise is left in them, so that each simulation starts in a state of its own."""
+        """Whether noise is left in them, so that each simulation starts in its own state."""
         return self.stds is not None and bool(self.stds.any())
 
     def of_simulations(self, seeds: np.ndarray) -> list[np.ndarray]:
@@ -120,37 +120,38 @@ class SegmentStarts:
         measured one would go another way than the robot. Starts that are spread as the measurement is make up for it.
         """
         if self.measured is None or self.stds is None:
-            raise ValueError("starts that a function says are not drawn")
+            raise ValueError("starts that a function returns are not drawn")
         rows = self.measured + self.stds * np.clip(numbers, -_MOST_OFF, _MOST_OFF)
         flat = rows.reshape(-1, rows.shape[2])
         states = flat if self.state_of is None else np.asarray(self.state_of(flat), dtype=np.float64)
-        told = np.asarray(np.isfinite(states).all(axis=1))
+        observed = np.asarray(np.isfinite(states).all(axis=1))
         known = np.tile(np.stack(self.states), (len(numbers), 1))
-        return list(np.where(told[:, None], states, known))
+        return list(np.where(observed[:, None], states, known))
 
 
 def observed_states(source: EnvSource, observations: np.ndarray) -> np.ndarray:
-    """The states ``(N, S)`` in which a simulator shows observations ``(N, O)``, where it says so."""
+    """The states ``(N, S)`` in which a simulator shows observations ``(N, O)``, where it gives them."""
     made = source.make()
     try:
-        return asked_state(made, observations)
+        return declared_state(made, observations)
     finally:
         source.close(made)
 
 
-def surely_told(observed_state: ObservedState, rows: np.ndarray, noise: np.ndarray) -> np.ndarray:
-    """Which noisy observations ``(N, C)`` tell the state, bool ``(N,)``, with deviations ``noise (C,)``.
+def surely_observed(observed_state: ObservedState, rows: np.ndarray, noise: np.ndarray) -> np.ndarray:
+    """Which noisy observations ``(N, C)`` determine the state, bool ``(N,)``, with deviations ``noise (C,)``.
 
-    One that does would tell it a few deviations to either side, too. A speed that is shown clipped at 10 reads 9.9 with
+    One that does would determine it a few deviations to either side, too. A speed that is shown clipped at 10 reads 9.9
+    with
     noise: simulations from there would go another way than the robot.
     """
-    told = np.asarray(np.isfinite(observed_state(rows)).all(axis=1))
+    observed = np.asarray(np.isfinite(observed_state(rows)).all(axis=1))
     for entry in np.flatnonzero(noise > 0.0):
         for aside in (-_MOST_OFF, _MOST_OFF):
             moved = rows.copy()
             moved[:, entry] += aside * noise[entry]
-            told = told & np.isfinite(observed_state(moved)).all(axis=1)
-    return told
+            observed = observed & np.isfinite(observed_state(moved)).all(axis=1)
+    return observed
 
 
 def _edges(segments: Sequence[int]) -> tuple[list[int], list[int]]:
@@ -169,62 +170,62 @@ def _chosen(
     for recorded, name in zip(rollouts, names, strict=True):
         for begin, end in zip(*_edges(segments), strict=True):
             segment = copy.deepcopy(recorded[begin:end])  # which it may change
-            found = array_of("what initial_state returns", initial_state(segment), "a state (S,)")
-            if not np.isfinite(found).all():
-                raise ValueError(f"{name} must have finite states to start from, got {found} at step {begin}")
-            states.append(np.array(found, dtype=np.float64))
+            state = array_of("what initial_state returns", initial_state(segment), "a state (S,)")
+            if not np.isfinite(state).all():
+                raise ValueError(f"{name} must have finite states to start from, got {state} at step {begin}")
+            states.append(np.array(state, dtype=np.float64))
     return states
 
 
-def _told_segments(
+def _observed_segments(
     series: Sequence[np.ndarray],
     names: Sequence[str],
     segments: tuple[int, ...],
     observed_state: ObservedState,
     noise: np.ndarray,
 ) -> tuple[int, ...]:
-    """Segments whose first rows tell the state in all rollouts, each start moved by less than half a segment."""
-    told, surely = [], []
+    """Segments whose first rows determine the state in all rollouts, each start moved by less than half a segment."""
+    observed, surely = [], []
     for shown, its_noise, name in zip(series, noise, names, strict=True):
         try:
-            told.append(surely_told(observed_state, shown, np.zeros_like(its_noise)))
-            surely.append(surely_told(observed_state, shown, its_noise))
+            observed.append(surely_observed(observed_state, shown, np.zeros_like(its_noise)))
+            surely.append(surely_observed(observed_state, shown, its_noise))
         except NotImplementedError as error:
             raise DataError(
-                f"nothing says in which states simulations of {name} start: {error}. Give the simulator a method "
-                "state_from_observation(observations), and let its reset start in options['init_state'] "
+                f"nothing determines the states in which simulations of {name} start: {error}. Give the simulator a "
+                "method state_from_observation(observations), and let its reset start in options['init_state'] "
                 "(docs/your_simulator.md); or map states in the log, or, from Python, pass initial_state, a function "
                 "from a segment to its first state"
             ) from error
     begins, ends = _edges(segments)
-    moved, every, sure = [], np.stack(told), np.stack(surely)
+    moved, every, sure = [], np.stack(observed), np.stack(surely)
     for begin in begins:
         reach = max(segments) // 2 - 1 if begin else 0
         rows = _rows_near(sure, begin, reach)
         rows = rows if len(rows) else _rows_near(every, begin, reach)
         if not len(rows):
-            raise _untold(names[int(np.flatnonzero(~every[:, begin])[0])], begin)
+            raise _undetermined(names[int(np.flatnonzero(~every[:, begin])[0])], begin)
         moved.append(int(rows[np.argmin(np.abs(rows - begin))]))
     if moved == begins:
         return segments
     warnings.warn(
         f"segments start at rows {moved[1:]} instead of {begins[1:]} (counted from 0): an observation there does not "
-        "tell the state in all rollouts (a speed beyond the bounds to which the simulator clips what it shows, say)",
+        "determine the state in all rollouts (e.g. a speed beyond the bounds to which the simulator clips it)",
         stacklevel=6,
     )
     return tuple(np.diff([*moved, ends[-1]]).tolist())
 
 
-def _rows_near(told: np.ndarray, begin: int, reach: int) -> np.ndarray:
-    """Rows near ``begin`` at which all rollouts ``(R, T)`` tell their state."""
-    low, stop = max(0, begin - reach), min(told.shape[1], begin + reach + 1)
-    return np.flatnonzero(told[:, low:stop].all(axis=0)) + low
+def _rows_near(observed: np.ndarray, begin: int, reach: int) -> np.ndarray:
+    """Rows near ``begin`` at which all rollouts ``(R, T)`` determine their state."""
+    low, stop = max(0, begin - reach), min(observed.shape[1], begin + reach + 1)
+    return np.flatnonzero(observed[:, low:stop].all(axis=0)) + low
 
 
-def _untold(name: str, begin: int) -> ValueError:
+def _undetermined(name: str, begin: int) -> ValueError:
     way = "cut what lies before a row that does" if not begin else "choose another segment_length, or record states"
     return ValueError(
         f"{name} must show the state where a segment starts, but its observation at row {begin} (counted from "
-        "0) does not tell it (a speed lies beyond the bounds to which the simulator clips what it shows, say), nor "
-        f"does one near by in all rollouts; {way}, or map states in the log"
+        "0) does not determine it (e.g. a speed lies beyond the bounds to which the simulator clips what it shows), "
+        f"nor does one near by in all rollouts; {way}, or map states in the log"
     )

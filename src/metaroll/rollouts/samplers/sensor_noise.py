@@ -24,17 +24,17 @@ __all__ = ["EstimatedNoise", "SensorNoise", "estimated_noise", "given_noise", "l
 _NONE = 1e-5
 """Share of the range of a channel below which noise counts as none: numbers in single precision are rounded so."""
 _LEAST = 1 / 100
-"""Share of what a channel does in a segment: no simulator tells it better, and no row or command is quite on time."""
+"""Share of what a channel does in a segment: no simulator predicts it better; no row or command is quite on time."""
 _FITS = 4
 """How often parameters are brought nearer to those that predict best."""
 _FRACTION = 1e-3
 """Share of the prior's width, and of a channel's range, by which derivatives are taken."""
 _FEWEST = 5
-"""Rows that must be predicted, or predictions say nothing."""
+"""Rows that must be predicted, or predictions carry no information."""
 _FEWEST_OF_EACH = 10
-"""Rows of a rollout from which noise of its own is told."""
+"""Rows of a rollout from which its own noise is estimated."""
 _CANNOT = (MetarollError, NotImplementedError, ValueError)
-"""Of a simulator that does not predict single steps: it says so where they are needed."""
+"""Errors of a simulator that does not predict single steps."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,15 +95,15 @@ class SensorNoise:
         return replace(self, stds=stds, found=self.found[rollouts], assumed=assumed)
 
     def to_dict(self) -> dict[str, Any]:
-        """Channel -> deviation (``None`` where it is inferred), what was found, and how, JSON types.
+        """Channel -> deviation (``None`` where it is inferred), the estimate, and how, JSON types.
 
-        Where rollouts differ, the root of the mean square, and what was found in each.
+        Where rollouts differ, the root of the mean square, and the estimate in each.
         """
-        told: dict[str, Any] = {"how": self.how, "std": self._by_label(typical(self.compared))}
-        told["found"] = self._by_label(typical(self.found))
+        entries: dict[str, Any] = {"how": self.how, "std": self._by_label(typical(self.compared))}
+        entries["found"] = self._by_label(typical(self.found))
         if self.found.ndim > 1:
-            told["found_in_rollouts"] = [self._by_label(one) for one in self.found]
-        return told
+            entries["found_in_rollouts"] = [self._by_label(one) for one in self.found]
+        return entries
 
     def _by_label(self, values: np.ndarray) -> dict[str, float | None]:
         return {
@@ -131,7 +131,7 @@ class SensorNoise:
 
 
 class EstimatedNoise(NamedTuple):
-    """What recorded rollouts show of the noise of all entries of a field.
+    """Estimates of the noise of all entries of a field from recorded rollouts.
 
     Attributes:
         noise: Deviations, ``(n,)``.
@@ -153,12 +153,12 @@ class EstimatedNoise(NamedTuple):
 
 
 def typical(stds: np.ndarray) -> np.ndarray:
-    """Of deviations ``(C,)`` or ``(R, C)`` those that stand for all rollouts, ``(C,)``."""
+    """Of deviations ``(C,)`` or ``(R, C)`` typical ones for all rollouts, ``(C,)``."""
     return np.sqrt(np.square(np.atleast_2d(stds)).mean(axis=0))
 
 
 def given_noise(noise: float | Mapping[str, float], labels: Sequence[str]) -> np.ndarray:
-    """Deviations of channels, ``(C,)``, that somebody says.
+    """Deviations of channels, ``(C,)``, that the user gives.
 
     Raises:
         DataError: There is no channel of a name.
@@ -190,27 +190,27 @@ def estimated_noise(
         rollouts: Recorded ones.
         field: ``"states"`` or ``"observations"``.
         action_field: ``"actions"`` or ``"actions_applied"``.
-        predictions: Of a simulator; ``None``: only the rows themselves are looked at.
+        predictions: Of a simulator; ``None``: only the rows themselves are used.
         ranges: Name -> lowest and highest value that a parameter may have.
         nominal: Its value to begin with.
-        entries: Which entries to look at, bool ``(n,)``; others are said to have none. ``None``: all.
+        entries: Which entries to estimate, bool ``(n,)``; others get zero. ``None``: all.
     """
     whole = [_flat(recorded, field) for recorded in rollouts]
     kept = np.arange(whole[0].shape[1]) if entries is None else np.flatnonzero(entries)
     series = [values[:, kept] for values in whole]
     inputs = [_flat(recorded, action_field) for recorded in rollouts]
-    found = [difference_residuals(series), interpolation_residuals(series, inputs)]
+    residuals = [difference_residuals(series), interpolation_residuals(series, inputs)]
     width = np.ptp(np.concatenate(series), axis=0)
     if predictions is not None:
         rough = np.zeros(whole[0].shape[1])
-        rough[kept] = np.min([deviation(np.concatenate(parts)) for parts in found], axis=0)
+        rough[kept] = np.min([deviation(np.concatenate(parts)) for parts in residuals], axis=0)
         made = _left_by_predictions(predictions, rough, ranges, nominal, width, kept)
         if made is not None:
             left, of = made
-            found.append([left[of == number] for number in range(len(series))])
-    noise = np.min([deviation(np.concatenate(parts)) for parts in found], axis=0)
-    apart = np.array([[deviation(part) for part in parts] for parts in found])
-    counts = np.array([[np.isfinite(part).sum(axis=0) for part in parts] for parts in found])
+            residuals.append([left[of == number] for number in range(len(series))])
+    noise = np.min([deviation(np.concatenate(parts)) for parts in residuals], axis=0)
+    apart = np.array([[deviation(part) for part in parts] for parts in residuals])
+    counts = np.array([[np.isfinite(part).sum(axis=0) for part in parts] for parts in residuals])
     best = np.argmin(apart, axis=0)[None]
     each, rows = (np.take_along_axis(values, best, axis=0)[0] for values in (apart, counts))
     each = np.where(rows >= _FEWEST_OF_EACH, each, noise)
@@ -249,16 +249,16 @@ def _left_by_predictions(
     width: np.ndarray,
     kept: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """What one-step predictions leave over of the entries ``kept``, of the size of noise, ``(N, C)``.
+    """Residuals of one-step predictions for the entries ``kept``, of the size of noise, ``(N, C)``.
 
-    Only from rows that tell their state although their noise may be as large as ``rough (n,)``: what is predicted from
-    a speed that was clipped, and looks as if it was not, misses by more than noise.
+    Only from rows that determine their state although their noise may be as large as ``rough (n,)``: what is predicted
+    from a speed that was clipped, and appears as if it was not, misses by more than noise.
 
     Returns:
         Them (NaN where none was made), and whose rows they are, ``(N,)``; ``None`` where the simulator cannot make any.
     """
     try:
-        predictions = predictions.from_told(np.where(np.isfinite(rough), rough, 0.0))
+        predictions = predictions.from_observed(np.where(np.isfinite(rough), rough, 0.0))
     except _CANNOT:
         return None
     low, high = (np.array([ends[i] for ends in ranges.values()]) for i in (0, 1))
@@ -277,13 +277,13 @@ def _left_by_predictions(
         for fit in range(_FITS):
             aside = _FRACTION * (high - low) * np.where(theta + _FRACTION * (high - low) <= high, 1.0, -1.0)
             sets = [theta, *(theta + np.eye(len(theta))[i] * aside[i] for i in range(len(theta)))]
-            asked = [(dict(zip(ranges, one.tolist(), strict=True)), rows) for one in sets]
-            base, *others = predicted(asked)
-            if fit in (0, _FITS - 1):  # how errors of the row before go on hardly depends on the parameters
-                gained = predicted([(asked[0][0], other) for other in moved])
+            requests = [(dict(zip(ranges, one.tolist(), strict=True)), rows) for one in sets]
+            base, *shifted = predicted(requests)
+            if fit in (0, _FITS - 1):  # how errors of the row before continue hardly depends on the parameters
+                gained = predicted([(requests[0][0], other) for other in moved])
                 gains = np.stack([(one - base) / step for one, step in zip(gained, steps, strict=True)], axis=2)
             shape = (*base.shape, len(theta))
-            slopes = np.stack([(o - base) / d for o, d in zip(others, aside, strict=True)], axis=2).reshape(shape)
+            slopes = np.stack([(o - base) / d for o, d in zip(shifted, aside, strict=True)], axis=2).reshape(shape)
             whole = np.isfinite(base).all(1) & np.isfinite(gains).all((1, 2)) & np.isfinite(slopes).all((1, 2))
             if whole.sum() < max(_FEWEST, len(theta)):
                 break

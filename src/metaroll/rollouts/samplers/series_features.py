@@ -39,7 +39,7 @@ _STEPS_AT_A_TIME = 1 << 16
 
 @runtime_checkable
 class SeriesEmbedding(Protocol):
-    """What makes features of time series: the embeddings of ``metaroll.inference``, or one's own."""
+    """Protocol of features of time series: the embeddings of ``metaroll.inference``, or your own."""
 
     @property
     def dim_output(self) -> int:
@@ -62,7 +62,7 @@ class SeriesEmbedding(Protocol):
 
 @runtime_checkable
 class ChangesEmbedding(SeriesEmbedding, Protocol):
-    """One that says whether its features depend on how states change alone, not on where they are."""
+    """One that declares whether its features depend only on how states change, not on where they are."""
 
     of_changes: bool
 
@@ -71,7 +71,7 @@ def check_embedding(embedding: Any) -> None:
     """``TypeError`` unless ``embedding`` offers what is needed here."""
     if not isinstance(embedding, SeriesEmbedding):
         raise TypeError(
-            "embedding must be an Embedding (BayesSimEmbedding(spec, dim_data), say): a callable with pack(data), "
+            "embedding must be an Embedding (e.g. BayesSimEmbedding(spec, dim_data)): a callable with pack(data), "
             f"dim_output and requires_target_domain_data, got {type(embedding).__name__}"
         )
 
@@ -94,15 +94,15 @@ def segment_lengths(length: int, num_segments: int | None, len_segments: int | N
 
 
 def applied_field(rollouts: Sequence[StepSequence], as_given: bool = False) -> str:
-    """Which actions to use: those that were applied, where all rollouts tell them; choices as they were made.
+    """Which actions to use: those that were applied, where all rollouts have them; choices as they were made.
 
     With ``as_given`` those that were given: what plays them changes them itself.
     """
     if as_given:
         return "actions"
     choices = any(not _is_floating(r.actions) for r in rollouts)
-    told = all("actions_applied" in r.data_names for r in rollouts)
-    return "actions_applied" if told and not choices else "actions"
+    applied = all("actions_applied" in r.data_names for r in rollouts)
+    return "actions_applied" if applied and not choices else "actions"
 
 
 def channel_labels(spec: EnvSpec, state_field: str, entries: np.ndarray | None = None) -> tuple[str, ...]:
@@ -115,7 +115,7 @@ def channel_labels(spec: EnvSpec, state_field: str, entries: np.ndarray | None =
     elif space is not None:
         names = tuple(map(str, range(flat_dim(space))))
     else:
-        raise DataError(f"nothing says how many numbers {state_field} of simulations have; series='observations'")
+        raise DataError(f"unknown: how many numbers {state_field} of simulations have; series='observations'")
     return names if entries is None else tuple(name for name, kept in zip(names, entries, strict=True) if kept)
 
 
@@ -124,12 +124,17 @@ def labeled_as(spec: EnvSpec, rollouts: Sequence[StepSequence]) -> EnvSpec:
     own = (rollouts[0].rollout_info or {}).get("env_spec") if rollouts else None
     if not isinstance(own, EnvSpec):
         return spec
-    found = {}
+    labels = {}
     for name, space in (("observation_labels", spec.observation_space), ("state_labels", spec.state_space)):
-        told = getattr(own, name)
-        if getattr(spec, name) is None and told is not None and space is not None and len(told) == flat_dim(space):
-            found[name] = told
-    return replace(spec, **found)
+        recorded = getattr(own, name)
+        if (
+            getattr(spec, name) is None
+            and recorded is not None
+            and space is not None
+            and len(recorded) == flat_dim(space)
+        ):
+            labels[name] = recorded
+    return replace(spec, **labels)
 
 
 def series_of(rollout: StepSequence, state_field: str, action_field: str, name: str) -> np.ndarray:
@@ -167,16 +172,16 @@ class SeriesFeatures:
         embedding: Makes features of series.
         num_rollouts: R.
         segments: Steps of the segments of each rollout, G numbers; T is their sum.
-        state_field, action_field: What the rows of a series hold.
+        state_field, action_field: Fields of the rows of a series.
         pieces: How many series of equal length each rollout is cut into for the embedding.
         pad_mode: ``"zeros"`` or ``"last"``: what fills up rollouts that have ended early.
-        target: What was recorded in the target domain, float32 ``(R, T, D)``; ``None``: series are their own target.
+        target: Recordings of the target domain, float32 ``(R, T, D)``; ``None``: series are their own target.
         entries: Which entries of a state series hold, bool ``(n,)``; ``None``: all.
         noise: Deviations of the noise that is added to what is simulated, by set and rollout, ``(B, R, S)``, or by set
             alone, ``(B, 1, S)``; ``None``: none. The noise follows from the seeds of plans, whose third numbers count B
             R G segments.
-        firsts: What was measured where segments start, ``(R G, S)``: simulations with noise have measured the same
-            there, since this measurement is why they start where they do. ``None``: they have noise of their own.
+        firsts: Measurements at the starts of segments, ``(R G, S)``: simulations with noise have measured the same
+            there, since this measurement is why they start where they do. ``None``: they have their own noise.
         chained: Whether each segment is moved to where the one before has ended. Else the jump to the next recorded
             start is a change from row to row. Where starts are noisy, that jump is there with the true parameters, too,
             and a recording has none.
@@ -264,15 +269,15 @@ class SeriesFeatures:
 
     def _filled_up(self, columns: dict[str, Any], bounds: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """Series of rollouts of which some have ended before."""
-        found, parts = np.diff(bounds), []
+        num_steps, parts = np.diff(bounds), []
         for field, final in ((self.state_field, 1), (self.action_field, 0)):
             rows = lengths + final
             rollout = np.repeat(np.arange(len(rows)), rows)
             step = np.arange(len(rollout)) - np.repeat(np.cumsum(rows) - rows, rows)
-            source = bounds[rollout] + final * rollout + np.minimum(step, found[rollout] - 1 + final)
+            source = bounds[rollout] + final * rollout + np.minimum(step, num_steps[rollout] - 1 + final)
             values = columns[field][source].reshape(len(source), -1)
             if self.pad_mode == "zeros":
-                values[step >= found[rollout] + final] = 0.0
+                values[step >= num_steps[rollout] + final] = 0.0
             parts.append(values.reshape(-1, sum(self.segments) + final * len(self.segments), values.shape[1]))
         return self._joined(*parts)
 
@@ -295,12 +300,12 @@ class SeriesFeatures:
         num_sets, num_series = len(series), self.num_rollouts * self.pieces
         data = torch.from_numpy(np.ascontiguousarray(series)).reshape(num_sets, num_series, -1, series.shape[3])
         with torch.no_grad(), one_torch_thread(True):
-            found = self.embedding(self.embedding.pack(data))
+            features = self.embedding(self.embedding.pack(data))
         expected = (num_sets, self.dim_output)
-        if not isinstance(found, Tensor) or tuple(found.shape) != expected:
-            shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+        if not isinstance(features, Tensor) or tuple(features.shape) != expected:
+            shape = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
             raise ShapeError(f"embedding must return features (B, R * dim_output), here {expected}, got {shape}")
-        return found.detach().cpu().to(torch.float32).numpy()
+        return features.detach().cpu().to(torch.float32).numpy()
 
 
 def _is_floating(values: Any) -> bool:

@@ -25,7 +25,7 @@ def split_names(names: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]
 
 @dataclass(frozen=True, kw_only=True)
 class Sensors:
-    """What is seen of states and observations, and how noisily.
+    """Visible parts of states and observations, with their noise.
 
     Attributes:
         entries: Which entries of a state (or observation) count, bool ``(n,)``; ``None``: all.
@@ -42,14 +42,14 @@ class Sensors:
 
     @classmethod
     def taken_from(cls, options: dict[str, Any]) -> Sensors:
-        """Those among ``options``, which keep the others; ``None`` stands for the default."""
-        given = {name: options.pop(name, None) for name in cls.__dataclass_fields__}
-        return cls(**{name: value for name, value in given.items() if value is not None})
+        """Those among ``options``, which keep the others; ``None`` means the default."""
+        taken = {name: options.pop(name, None) for name in cls.__dataclass_fields__}
+        return cls(**{name: value for name, value in taken.items() if value is not None})
 
     def check(self, num_rollouts: int) -> None:
         """``ShapeError`` where deviations are neither of all rollouts, ``(n,)``, nor of each, ``(R, n)``."""
-        given = {f"noise[{name!r}]": stds for name, stds in self.noise.items()}
-        for name, stds in {**given, "assumed_noise": self.assumed_noise}.items():
+        deviations = {f"noise[{name!r}]": stds for name, stds in self.noise.items()}
+        for name, stds in {**deviations, "assumed_noise": self.assumed_noise}.items():
             if stds is not None and np.ndim(stds) != 1 and (np.ndim(stds) != 2 or len(stds) != num_rollouts):
                 raise ShapeError(
                     f"{name} must be deviations of all entries, (n,), or those of each of {num_rollouts} "
@@ -64,7 +64,7 @@ class SimulatedNoise:
         names: Of the columns of a set.
         spec: Of the simulation.
         field: ``"states"`` or ``"observations"``: what is measured.
-        sensors: What is seen of it.
+        sensors: Its visible parts.
 
     Raises:
         DataError: There is no channel of a name.

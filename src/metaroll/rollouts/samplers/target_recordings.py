@@ -30,9 +30,9 @@ class TargetRecordings:
     Attributes:
         series: Their time series, ``(R, T, D)``.
         starts: Where each segment of each rollout starts, and how many steps it has.
-        fields: What the rows of a series are made of: the field of states, and that of actions.
+        fields: Sources of the rows of a series: the field of states, and that of actions.
         actions: Actions of each, ``(T, A)``, or ``(T,)`` of choices.
-        contexts: What tells a ``PlaybackPolicy`` to play each segment.
+        contexts: Contexts that make a ``PlaybackPolicy`` play each segment.
     """
 
     series: np.ndarray
@@ -64,7 +64,7 @@ class TargetRecordings:
             cut: From a number of steps to the steps of the segments.
             initial_state: From a segment to the state in which its simulation starts; ``None``: its first state.
             observed_state: From observations to the states in which they are shown, where states are not recorded.
-            as_given: Take actions as they were given, since the simulation has wrappers that change them (a delay, say)
+            as_given: Take actions as they were given, since the simulation has wrappers that change them (e.g. a delay)
                 on the way to what is applied.
             entries: Which entries of a state (or observation) series hold, bool ``(n,)``; ``None``: all.
             noise: Deviation of the noise in ``states`` and ``observations``, if there is any, ``(n,)`` or ``(R, n)``.
@@ -81,7 +81,7 @@ class TargetRecordings:
         if max(segments) < 2:
             raise ValueError(
                 "segments must have at least 2 steps, got 1: each starts in the recorded state, so that its features "
-                "say nothing of the parameters; give fewer num_segments, or a higher len_segments"
+                "carry no information about the parameters; give fewer num_segments, or a higher len_segments"
             )
         starts = SegmentStarts.of(listed, names, segments, initial_state, observed_state, noise)
         begins = [0, *itertools.accumulate(starts.segments[:-1])]
@@ -100,7 +100,7 @@ class TargetRecordings:
 
     @property
     def first_rows(self) -> np.ndarray:
-        """What was measured of states (or observations) where segments start, ``(R G, S)``."""
+        """Measured states (or observations) at the starts of segments, ``(R G, S)``."""
         begins = [0, *itertools.accumulate(self.segments[:-1])]
         acts = self.actions[0].reshape(len(self.actions[0]), -1).shape[1]
         return self.series[:, begins, :-acts].reshape(len(self.series) * len(begins), -1)
@@ -119,10 +119,10 @@ class TargetRecordings:
 
     def digest(self) -> str:
         """Of all that simulations follow: other recordings, starts or segments have another one."""
-        found = hashlib.sha256(repr((self.fields, self.segments, self.series.shape)).encode())
+        hashed = hashlib.sha256(repr((self.fields, self.segments, self.series.shape)).encode())
         for part in (self.series, *self.actions, *self.starts.states):
-            found.update(np.ascontiguousarray(part, dtype=np.float64).tobytes())
-        return found.hexdigest()[:16]
+            hashed.update(np.ascontiguousarray(part, dtype=np.float64).tobytes())
+        return hashed.hexdigest()[:16]
 
     def check_actions(self, spec: EnvSpec) -> None:
         """``ValueError`` where a recorded action lies outside the bounds of ``env``."""

@@ -1,1 +1,1 @@
-"""One rollout: run, replay, film, look at; one-slot and vector views."""
+"""One rollout: run, replay, film, inspect; one-slot and vector views."""

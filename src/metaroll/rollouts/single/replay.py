@@ -32,15 +32,15 @@ def replay(
     """The rollout that ``plan`` describes, run again in this process with the same bits.
 
     Args:
-        plan: A plan (``error.plan`` of a ``RolloutError``, say), or a rollout of the engine.
+        plan: A plan (e.g. ``error.plan`` of a ``RolloutError``), or a rollout of the engine.
         env: As given to the engine.
         policy: As given to the engine.
         env_update: The task, where ``plan`` is a rollout (which knows only the task's data).
-        context: What the policy was told, if that is to be another one than the rollout remembers.
+        context: The policy's context, if it differs from the one recorded in the rollout.
         parameters: Flat policy parameters ``(P,)`` of then, if the policy has changed since.
 
     Raises:
-        ValueError: The rollout does not say how it was made, or had a task and ``env_update`` is not given.
+        ValueError: The rollout does not record how it was made, or had a task and ``env_update`` is not given.
     """
     extras = isinstance(plan, StepSequence) and "actions_applied" in plan.data_names
     if isinstance(plan, StepSequence):
@@ -51,8 +51,8 @@ def replay(
             raise ValueError(f"the rollout was made in task {info['task']}; pass the env_update that sets it")
         names = ("index", "seed", "max_steps", "eval", "deterministic", "stop_on_done", "init_state")
         known = {name: info[name] for name in names if name in info}
-        told = info.get("context") if context is None else context
-        plan = RolloutPlan(**known, env_update=env_update, context=told or {})
+        used = info.get("context") if context is None else context
+        plan = RolloutPlan(**known, env_update=env_update, context=used or {})
     with (
         module_mode(policy, plan.eval) if extras else contextlib.nullcontext(),
         RolloutEngine(env, policy, transport="serial", record_extras=extras) as engine,
@@ -73,14 +73,14 @@ def assert_worker_invariant(
 ) -> list[StepSequence]:
     """Run ``plans`` serially, in worker processes and one by one (as ``replay`` does); the rollouts, if all bits agree.
 
-    For your own environments and policies: whatever makes rollouts depend on workers (a shared or global generator,
-    state that a reset leaves behind) shows here.
+    For your own environments and policies: anything that makes rollouts depend on workers (a shared or global
+    generator, state that a reset leaves behind) shows here.
 
     Args:
         env: As for ``RolloutEngine``.
         policy: As for ``RolloutEngine``.
-        plans: What to run.
-        num_workers: Numbers of workers to try; pools that are running already may stand for themselves.
+        plans: The plans to run.
+        num_workers: Numbers of workers to try; running pools may be given instead of numbers.
         parameters: Flat policy parameters ``(P,)``; ``None`` means the policy's present ones.
 
     Raises:

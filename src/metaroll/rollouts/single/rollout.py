@@ -68,7 +68,7 @@ def rollout(
 
     Args:
         env: Gymnasium environment (used itself, not a copy), id, constructor, or name of a family.
-        policy: A ``Policy``, or a callable ``obs -> action``, or an object with ``get_action``. Its ``reset`` is told
+        policy: A ``Policy``, or a callable ``obs -> action``, or an object with ``get_action``. Its ``reset`` receives
             the environment's parameters if it takes ``domain_param``.
         eval: Evaluation: the mean action, and a torch module in evaluation mode (for the time of the rollout).
         max_steps: Truncate after this many steps; a TimeLimit of the environment holds as well. ``None`` means without
@@ -77,7 +77,7 @@ def rollout(
         render_mode: ``text`` writes lines to the standard output, ``render`` shows the environment's window, ``video``
             collects its frames in ``rollout_info["frames"]``, uint8 ``(F, height, width, 3)``.
         render_step: Number of steps from one line, picture or frame to the next; the start is always shown.
-        no_reset: Go on from the environment's present state.
+        no_reset: Continue from the environment's present state.
         no_close: Leave the environment open (one that is made here is always closed).
         record_dts: Record how many seconds each step took: ``dts_policy``, ``dts_step``, ``dts_remainder``, ``(T,)``.
         stop_on_done: End at the environment's own ending; False needs a limit.
@@ -85,8 +85,8 @@ def rollout(
             draws fresh entropy, which ``rollout_info["plan"]["seed"]`` records.
         sub_seed: See ``seed``.
         sub_sub_seed: See ``seed``.
-        context: What the policy knows of the task, e.g. ``{"z": (latent_dim,)}``; ``None`` means what it believes
-            itself (an adapted policy its posterior), ``{}`` nothing.
+        context: The policy's knowledge of the task, e.g. ``{"z": (latent_dim,)}``; ``None`` means its own
+            belief (an adapted policy its posterior), ``{}`` nothing.
         deterministic: Act with the mean of the policy; ``None`` means "as ``eval``".
 
     Returns:
@@ -101,7 +101,7 @@ def rollout(
     Raises:
         RolloutError: Environment or policy raised.
         InvalidValueError: NaN or Inf in an observation, reward or action.
-        ValueError: The environment cannot render as asked, or cannot tell its present observation.
+        ValueError: The environment cannot render as requested, or cannot report its present observation.
     """
     for name, value in (("eval", eval), ("no_reset", no_reset), ("stop_on_done", stop_on_done)):
         if not isinstance(value, bool):
@@ -109,7 +109,7 @@ def rollout(
     if seed is None and (sub_seed is not None or sub_sub_seed is not None):
         raise ValueError("sub_seed and sub_sub_seed need a seed")
     seed = fresh_seed() if seed is None else seed
-    seed_sequence(seed, sub_seed, sub_sub_seed)  # says which of them cannot be used
+    seed_sequence(seed, sub_seed, sub_sub_seed)  # raises for the ones that cannot be used
     options = _checked_reset(reset_kwargs, no_reset)
     update = DomainParamUpdate(options["domain_param"]) if "domain_param" in options else None
     _check_rendering(render_mode, render_step)
@@ -128,15 +128,15 @@ def rollout(
     )
     if max_steps is None and isinstance(policy, Actor) and policy.max_path_length is not None:
         plan = plan.with_(max_steps=policy.max_path_length)  # as in training; a limit of the environment holds, too
-    given = is_env_instance(env)
-    if given:
+    is_instance = is_env_instance(env)
+    if is_instance:
         instance = env
     else:
         if isinstance(env, Actor):
             raise TypeError("env must be an environment, got an agent: it comes second, rollout(env, agent)")
         mode, source = _gym_mode(render_mode), EnvSource.of(env)
         instance = (source if mode is None else source.drawable(mode)).make()
-    closes = not given or not no_close
+    closes = not is_instance or not no_close
     try:
         with module_mode(policy, eval if deterministic is None else deterministic):
             renderer = _Renderer(instance, render_mode, render_step)
@@ -145,7 +145,7 @@ def rollout(
         if isinstance(error, RolloutError) and error.plan is not None and update is not None:
             error.plan = error.plan.with_(env_update=update)  # for replay(), which starts from another environment
         device = typed_env(instance, Device)
-        if closes or device is not None:  # what closing says must not hide the error
+        if closes or device is not None:  # an error while closing must not hide this one
             with contextlib.suppress(Exception):
                 (instance.close if closes else device.halt)()  # a device must not repeat its last action
         raise
@@ -225,7 +225,9 @@ def _checked_reset(reset_kwargs: Mapping[str, Any] | None, no_reset: bool) -> di
 
 def _check_rendering(render_mode: RenderMode, render_step: int) -> None:
     if not isinstance(render_mode, RenderMode):
-        raise TypeError(f"render_mode must be a RenderMode, got {render_mode!r}; metaroll.RenderMode(text=True), say")
+        raise TypeError(
+            f"render_mode must be a RenderMode, got {render_mode!r}; use e.g. metaroll.RenderMode(text=True)"
+        )
     if render_mode.video and render_mode.render:
         raise ValueError("render_mode must not ask for video and render together: an environment offers one of them")
     check_whole("render_step", render_step)
@@ -289,7 +291,7 @@ def _text(batch: Any) -> str:
 
 
 def _gym_mode(mode: RenderMode) -> str | None:
-    """The ``render_mode`` of environments that can show what is asked for; ``None`` where they need not draw."""
+    """The ``render_mode`` of environments that can show the request; ``None`` where they need not draw."""
     return "rgb_array" if mode.video else "human" if mode.render else None
 
 

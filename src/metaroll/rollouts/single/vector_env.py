@@ -34,9 +34,9 @@ class SlotsVectorEnv(VectorEnv):
         autoreset_mode: What happens after an ending: ``"NextStep"`` (the next step resets and ignores the action),
             ``"SameStep"`` (the step itself resets; the true last observation is in ``infos["final_obs"]``) or
             ``"Disabled"`` (``reset`` with ``options={"reset_mask": bool (num_envs,)}`` does).
-        env_updates: The variation of each sub-environment (from a task sampler, say); ``None`` means the environment
+        env_updates: The variation of each sub-environment (e.g. from a task sampler); ``None`` means the environment
             as it is. ``reset`` takes new ones as ``options={"env_updates": ...}``.
-        max_episode_steps: Truncate after so many steps; ``None`` means the environment's own limit.
+        max_episode_steps: Truncate after this many steps; ``None`` means the environment's own limit.
 
     ``reset(seed=s)`` gives sub-environment ``i`` the seed ``s + i``; a list gives each its own. What an environment is
     reset with is derived from that seed and the number of its episode, the first one too: starts are others than those
@@ -77,7 +77,7 @@ class SlotsVectorEnv(VectorEnv):
         self._episodes = [0] * self.num_envs
         self._due = np.zeros(self.num_envs, dtype=bool)
         """Sub-environments that have ended and were not reset since."""
-        # Actions are given from outside, so what the policy says does not matter.
+        # Actions are given from outside, so the policy is not used.
         self._live = collect_here(self._slots, ScriptedPolicy(_nothing), record=False)
         self._begun = False
 
@@ -114,14 +114,14 @@ class SlotsVectorEnv(VectorEnv):
             raise gymnasium.error.ResetNeeded(
                 f"sub-environments {waiting} have ended; reset them with options={{'reset_mask': ...}} first"
             )
-        given = _to_choices(self.single_action_space, actions)
+        choices = _to_choices(self.single_action_space, actions)
         rewards = np.zeros(self.num_envs)
         terminated, truncated = (np.zeros(self.num_envs, dtype=bool) for _ in range(2))
         infos: dict[str, Any] = {}
         stepped = self._live.active
         if stepped.any():
             self._begun = False  # where an environment fails, all are to be reset
-            self._live.advance(1, actions=given)
+            self._live.advance(1, actions=choices)
             self._begun, result = True, self._live.last_step
             assert result is not None
             rewards, terminated, truncated = (
@@ -151,9 +151,9 @@ class SlotsVectorEnv(VectorEnv):
         return self.call(name)
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """What the method ``name`` of each sub-environment returns; of an attribute that is no method, its value."""
-        found = [_attribute(env, name) for env in self._envs(name)]
-        return tuple(value(*args, **kwargs) if callable(value) else value for value in found)
+        """Results of the method ``name`` of each sub-environment; of an attribute that is no method, its value."""
+        attributes = [_attribute(env, name) for env in self._envs(name)]
+        return tuple(value(*args, **kwargs) if callable(value) else value for value in attributes)
 
     def set_attr(self, name: str, values: Any) -> None:
         """Set an attribute of the sub-environments: one value each (a list or tuple), or the same for all."""
@@ -238,19 +238,19 @@ class SlotsVectorEnv(VectorEnv):
     def _observations(self) -> Any:
         return _for_gymnasium(self.single_observation_space, self._live.observations)
 
-    def _infos(self, infos: Any, told: np.ndarray) -> dict[str, Any]:
-        """What the sub-environments in ``told (E,)`` say, as Gymnasium puts it."""
+    def _infos(self, infos: Any, reporting: np.ndarray) -> dict[str, Any]:
+        """Infos of the sub-environments in ``reporting (E,)``, in Gymnasium's format."""
         vector: dict[str, Any] = {}
         if isinstance(infos, Mapping):
-            for name, value in infos.items() if told.any() else ():
-                vector[name], vector[f"_{name}"] = np.array(value), told.copy()
+            for name, value in infos.items() if reporting.any() else ():
+                vector[name], vector[f"_{name}"] = np.array(value), reporting.copy()
             return vector
-        for i in np.flatnonzero(told).tolist():
+        for i in np.flatnonzero(reporting).tolist():
             vector = self._add_info(vector, dict(infos[i]), i)
         return vector
 
     def _reset_infos(self, infos: dict[str, Any], rows: list[int]) -> dict[str, Any]:
-        """``infos`` with what sub-environments told at their reset, where these are a list of environments."""
+        """``infos`` with the infos of sub-environments at their reset, where these are a list of environments."""
         for i in rows:
             infos = self._add_info(infos, dict(self._slots.reset_info(i)), i)
         return infos

@@ -2,7 +2,7 @@
 
 Ray's own ways cannot be asked instead, not even in a process that is killed after 20 s (Ray 2.60): ``ray.init`` and
 ``ray health-check`` wait longer than that for a closed port, a silent one and a web server alike, ``ray.init`` takes 21
-s to refuse a wrong token, and neither tells that a cluster wants none.
+s to refuse a wrong token, and neither shows that a cluster wants none.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ def check_answer(address: str, token: str | None = None) -> bool | None:
 
     Args:
         address: Where to ask.
-        token: What to show.
+        token: The token to show.
 
     Returns:
-        Whether it wants a token (or another one) from those who call it; ``None`` if that cannot be told (with TLS).
+        Whether it wants a token (or another one) from those who call it; ``None`` if that cannot be determined (with
+        TLS).
 
     Raises:
         ClusterError: Nothing, or something else, answers there.

@@ -1,4 +1,4 @@
-"""What goes to and from a worker, and how a command is run; shared by every transport."""
+"""Messages to and from a worker, and how a command is run; shared by every transport."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ __all__ = [
     "call_numbered",
     "decode",
     "encode_command",
-    "heartbeat",
+    "heartbeat_of",
     "packed",
     "run_command",
     "seed_worker",
@@ -61,7 +61,7 @@ _MOST_PARTS = 1 << 20
 _KINDS = ("command", "ok", "error")
 
 _LARGE = 1 << 15
-"""Arrays of so many bytes are parts of their own, which nobody copies; for smaller ones a copy costs less."""
+"""Arrays of at least this many bytes are separate parts, which are not copied; for smaller ones a copy costs less."""
 
 _MOST_VIEWS = 64
 """Parts that are handed to the operating system at a time."""
@@ -77,7 +77,7 @@ class GlobalNamespace:
     """Empty object, one per worker, first argument of every function that runs there; set attributes on it freely."""
 
     _random_stream: GlobalStream | None = None
-    """What ``seed_worker`` has put here."""
+    """The stream that ``seed_worker`` has put here."""
 
     def __init__(self, heartbeat: Callable[[str], None] | None = None) -> None:
         self._heartbeat = heartbeat  # ``None`` in the caller's own process
@@ -85,7 +85,7 @@ class GlobalNamespace:
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(
             f"nothing called {name!r} has been stored in this worker's namespace; set it with invoke_all first, and "
-            "again after a worker was replaced (SamplerPool.describe_workers() tells), or with SamplerPool.keep, "
+            "again after a worker was replaced (see SamplerPool.describe_workers()), or with SamplerPool.keep, "
             "which does so by itself"
         )
 
@@ -107,7 +107,7 @@ class RemoteFailure(NamedTuple):
 
 
 class FrameError(ConnectionError):
-    """What has come over a socket is no message of the process that should have sent it."""
+    """Received bytes are no message of the process that should have sent them."""
 
 
 class Message(NamedTuple):
@@ -121,11 +121,11 @@ class Message(NamedTuple):
 def packed(kind: str, number: int, parts: Sequence[Buffer]) -> list[memoryview]:
     """A message of this process, of at least one part, as it is sent."""
     views = [memoryview(part).cast("B") for part in parts]
-    first, *others = [view.nbytes for view in views]
+    first, *more = [view.nbytes for view in views]
     head = _HEAD.pack(_MAGIC, _VERSION, _KINDS.index(kind), os.getpid(), number, len(parts), first)
     begin = head + _CHECK.pack(zlib.crc32(head))
-    if others:
-        lengths = struct.pack(f"<{len(others)}Q", *others)
+    if more:
+        lengths = struct.pack(f"<{len(more)}Q", *more)
         begin += lengths + _CHECK.pack(zlib.crc32(lengths))
     return [memoryview(begin), *(view for view in views if view.nbytes), memoryview(_FOOT.pack(_END, number))]
 
@@ -142,7 +142,7 @@ def send_some(connection: socket.socket, views: deque[memoryview]) -> None:
 
 
 class Incoming:
-    """Messages that come in over a socket, each part into memory of its own.
+    """Messages that come in over a socket, each part into its own memory.
 
     Args:
         connection: The socket.
@@ -179,7 +179,7 @@ class Incoming:
 
 
 def _parts_of_message(sender: int) -> Generator[bytearray, None, Message]:
-    """Room for each part of a message, to be filled before the next is asked for."""
+    """Room for each part of a message, to be filled before the next is requested."""
     head = bytearray(_HEAD.size + _CHECK.size)
     yield head
     magic, version, kind, process, number, count, first = _HEAD.unpack_from(head)
@@ -212,7 +212,7 @@ def _parts_of_message(sender: int) -> Generator[bytearray, None, Message]:
 
 
 def _checks(data: bytearray) -> bool:
-    """Whether the CRC at the end is that of what stands before."""
+    """Whether the CRC at the end is that of the bytes before it."""
     content = memoryview(data)[: -_CHECK.size]
     return zlib.crc32(content) == _CHECK.unpack_from(data, len(content))[0]
 
@@ -228,7 +228,7 @@ class BeatWriter:
     def __init__(self, fd: int) -> None:
         # Views, since this is called at every step: writing through them takes a third of the time of struct.
         self._write_to(mmap.mmap(fd, mmap.PAGESIZE))
-        # A fork that goes on must not make this process seem alive.
+        # A fork that continues must not make this process seem alive.
         os.register_at_fork(after_in_child=lambda: self._write_to(bytearray(_BEAT.size)))
 
     def _write_to(self, memory: mmap.mmap | bytearray) -> None:
@@ -250,7 +250,7 @@ class BeatReader:
         self._page = mmap.mmap(fd, mmap.PAGESIZE)
 
     def read(self) -> tuple[str, float]:
-        """Phase and time (``time.monotonic``, one clock for all processes of a machine) of the last beat."""
+        """Phase and time (``time.monotonic``, one clock for all processes of a machine) of the last heartbeat."""
         moment, phase = _BEAT.unpack_from(self._page)
         return _PHASES[phase if 0 <= phase < len(_PHASES) else 0], moment
 
@@ -264,11 +264,11 @@ def encode_command(
     """A command as bytes.
 
     Args:
-        func: What to call.
+        func: The function to call.
         args: Arguments.
         kwargs: More arguments.
-        what: What an error names.
-        hint: What else an error may advise.
+        what: The name in errors.
+        hint: A further hint for errors.
 
     Raises:
         NotPicklableError: Something in it cannot be sent; names ``what`` and the hint.
@@ -277,14 +277,14 @@ def encode_command(
         return cloudpickle.dumps((func, args, kwargs), protocol=pickle.HIGHEST_PROTOCOL)
     except Exception as error:
         raise NotPicklableError(
-            f"{what} cannot be sent to a worker: {type(error).__name__}: {error}. Pass a function that builds it (an "
-            "environment's constructor instead of an instance, say), and keep open files, locks and viewers out of it"
+            f"{what} cannot be sent to a worker: {type(error).__name__}: {error}. Pass a function that builds it (e.g. "
+            "an environment's constructor instead of an instance), and keep open files, locks and viewers out of it"
             f"{hint}"
         ) from error
 
 
-def heartbeat(namespace: GlobalNamespace) -> Callable[[str], None] | None:
-    """What a long function of the engine tells what it is doing; ``None`` where nobody listens."""
+def heartbeat_of(namespace: GlobalNamespace) -> Callable[[str], None] | None:
+    """The function to which a long function of the engine reports its phase; ``None`` where there is none."""
     return namespace._heartbeat
 
 
@@ -293,7 +293,7 @@ def run_command(namespace: GlobalNamespace, blob: Buffer) -> tuple[str, list[Buf
 
     In a worker process the parts may be memory of the result itself: send them before anything else is run.
 
-    Whatever is raised becomes a payload, ``SystemExit`` too. Only Ctrl-C in the caller's own process passes.
+    Every exception becomes a payload, ``SystemExit`` too. Only Ctrl-C in the caller's own process passes.
     """
     in_worker = namespace._heartbeat is not None
     try:
@@ -316,7 +316,7 @@ def run_command(namespace: GlobalNamespace, blob: Buffer) -> tuple[str, list[Buf
 def seed_worker(namespace: GlobalNamespace, seed: int | None) -> None:
     """From now on functions of this worker draw from a seeded stream where they use global generators.
 
-    It goes on from call to call, and is in place while a function runs only: in the serial pool the caller's own
+    It continues from call to call, and is in place while a function runs only: in the serial pool the caller's own
     generators stay as they are. ``None`` ends that.
     """
     from metaroll.seeding import GlobalStream, effective_seed  # loads torch, which not every worker needs
@@ -354,12 +354,12 @@ def _encode_result(result: Any, in_place: bool) -> list[Buffer]:
             arrays.append(memory)
         return memory.nbytes < _LARGE
 
-    given = {"protocol": pickle.HIGHEST_PROTOCOL, "buffer_callback": stays_in_pickle if in_place else None}
+    options = {"protocol": pickle.HIGHEST_PROTOCOL, "buffer_callback": stays_in_pickle if in_place else None}
     try:
-        return [pickle.dumps(result, **given), *arrays]
+        return [pickle.dumps(result, **options), *arrays]
     except Exception:  # what only cloudpickle can send (a class of the user's script) costs several times more
         arrays.clear()
-        return [cloudpickle.dumps(result, **given), *arrays]
+        return [cloudpickle.dumps(result, **options), *arrays]
 
 
 def _encode_failure(error: BaseException) -> bytes:
@@ -384,5 +384,5 @@ def _encode_failure(error: BaseException) -> bytes:
 
 
 def decode(parts: Sequence[Buffer]) -> Any:
-    """What ``run_command`` encoded; arrays keep the parts that they arrived in."""
+    """The decoded result of ``run_command``; arrays keep the parts that they arrived in."""
     return pickle.loads(parts[0], buffers=parts[1:])  # look: ok between our own processes only

@@ -37,10 +37,10 @@ class SamplerPool:
 
     Args:
         num_threads: Number of workers (at least 1).
-        config: Where they are, and when one is given up; ``num_threads`` stands for its ``num_workers``. A cluster that
-            is new ends with the last pool. A function runs ``max_retries + 1`` times, if each time its worker dies or
-            exceeds ``call_s``; then ``WorkerLost`` is raised.
-        options: Settings by name, in place of those of ``config``: ``transport="ray"``, say.
+        config: Where they are, and when one is given up; ``num_threads`` is another name of its ``num_workers``. A
+            cluster that is new ends with the last pool. A function runs ``max_retries + 1`` times, if each time its
+            worker dies or exceeds ``call_s``; then ``WorkerLost`` is raised.
+        options: Settings by name, in place of those of ``config``, e.g. ``transport="ray"``.
 
     Workers start when they are first needed. The pool is a context manager; ``stop`` (also called when the pool is
     collected or the interpreter ends) leaves no process behind.
@@ -68,11 +68,11 @@ class SamplerPool:
         self._transport: Transport | None = None
         self._finalizer: weakref.finalize | None = None
         self._init_jobs: dict[str, tuple[bytes, str]] = {}
-        """What every new worker runs first: key -> command and name."""
+        """Commands that every new worker runs first: key -> command and name."""
         self._fresh: set[int] = set()
         """Workers that have not run them."""
         self._pending: list[deque[Job]] = [deque() for _ in range(self.num_workers)]
-        """What each worker runs before its next job."""
+        """Commands that each worker runs before its next job."""
         self._seed: int | None = None
         self._schedule: Schedule | None = None
         """The call that is running."""
@@ -143,8 +143,10 @@ class SamplerPool:
             TypeError: ``func`` does not take these arguments; nothing is run.
         """
         if callable(func) and not takes_arguments(func, None, 1, *args, **kwargs):
-            given = ", ".join(["G", "run_num", *(type(a).__name__ for a in args), *(f"{name}=..." for name in kwargs)])
-            raise TypeError(f"run_collect calls func({given}), which {_name(func)} does not take")
+            signature = ", ".join(
+                ["G", "run_num", *(type(a).__name__ for a in args), *(f"{name}=..." for name in kwargs)]
+            )
+            raise TypeError(f"run_collect calls func({signature}), which {_name(func)} does not take")
         command = encode_command(func, args, kwargs, f"function {_name(func)} or its arguments")
         runs = _NumberedRuns(command, _name(func), n, min_runs, collect_progressbar)
         return runs.kept(self._run([], runs.done, runs.more))
@@ -154,7 +156,7 @@ class SamplerPool:
 
         For old scripts: which worker runs what depends on their number and speed. What should be reproducible takes
         its seed as an argument, as the samplers do. The stream is in place while functions run, also in the serial
-        pool, whose caller keeps its own generators. A worker that is replaced starts the stream anew. ``None`` ends it.
+        pool, whose caller keeps its own generators. A worker that is replaced restarts the stream. ``None`` ends it.
         """
         before, self._seed = self._seed, None if seed is None else check_seed("seed", seed)
         try:
@@ -165,7 +167,7 @@ class SamplerPool:
             raise
 
     def describe_workers(self) -> list[WorkerStatus]:
-        """What every worker is doing now; may be called from any thread, also while the pool is busy.
+        """The present status of every worker; may be called from any thread, also while the pool is busy.
 
         ``metaroll.rollouts.workers.schedule.format_workers`` makes a table of it.
         """
@@ -196,7 +198,7 @@ class SamplerPool:
                 return
             self._run([Job(i, blob, _name(func), i, phase="start") for i in range(self.num_workers)]).outcome()
         except Exception:
-            # Not kept, or each later call would fail with it; some workers have run it, so all are told again.
+            # Not kept, or each later call would fail with it; some workers have run it, so all receive it again.
             if before is None:
                 self._init_jobs.pop(key, None)
             else:
@@ -268,7 +270,7 @@ class SamplerPool:
             pending.clear()
 
     def _first_jobs(self, worker: int) -> deque[Job]:
-        """What ``worker`` runs before its next job: first what every new one does, if it is one."""
+        """Jobs that ``worker`` runs before its next one: first those of every new worker, if it is one."""
         jobs: deque[Job] = deque()
         if worker in self._fresh:
             self._fresh.discard(worker)
@@ -361,7 +363,7 @@ class _NumberedRuns:
 
 
 def check_shared(pool: Any, config: WorkersConfig) -> None:
-    """``TypeError`` or ``ValueError`` unless ``pool`` can stand for workers of ``config``."""
+    """``TypeError`` or ``ValueError`` unless ``pool`` can be used instead of workers of ``config``."""
     if pool is None:
         return
     if not isinstance(pool, SamplerPool):

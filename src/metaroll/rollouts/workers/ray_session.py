@@ -47,7 +47,7 @@ class RaySession:
     Attributes:
         ray: The module.
         starts_here: Whether Ray was started on this machine for the pools alone.
-        lost: Whether the head is gone: what is asked of Ray then may never return.
+        lost: Whether the head is gone: calls to Ray may then never return.
     """
 
     def __init__(self, address: str | None, num_cpus: int) -> None:
@@ -61,9 +61,9 @@ class RaySession:
         self._ours = not ray.is_initialized()
         self._environment = _settings()
         if self._ours:
-            target = _found(ray, _target(address))
+            target = _resolved_address(ray, _target(address))
             self.starts_here = target is None
-            wants_token = _asked(target)
+            wants_token = _asks_for_token(target)
             _check_own_address(ray, target)
             _match_authentication(target, wants_token)
             try:
@@ -87,13 +87,13 @@ class RaySession:
 
     @property
     def alive(self) -> bool:
-        """False once the program has shut Ray down, or connected it anew."""
+        """False once the program has shut Ray down, or reconnected it."""
         return self.ray.is_initialized() and _job(self.ray) == self._job
 
     def check_head(self, *, needed: bool = False) -> None:
         """Error if the head of the cluster has not answered for some time; to be called now and then while waiting.
 
-        Ray itself says nothing for a minute, and then ends the whole program.
+        Ray itself reports nothing for a minute, and then ends the whole program.
 
         Args:
             needed: Ask now, and wait until it answers: what comes next would wait for it without end.
@@ -103,7 +103,7 @@ class RaySession:
         """
         while needed or time.monotonic() >= self._next_check:
             now, head = time.monotonic(), self._job[0]
-            if now - self._next_check > _CHECK_S:  # nobody has asked for some time
+            if now - self._next_check > _CHECK_S:  # no check for some time
                 self._silent_since = None
             self._next_check = now + _CHECK_S
             try:
@@ -114,8 +114,8 @@ class RaySession:
                     self.lost = True
                     raise ClusterError(
                         f"the head of the Ray cluster at {head} has not answered for {_LOST_S:g} s: it ended, or its "
-                        "machine cannot be reached any more. Start it anew (`ray start --head`) and run this again; "
-                        "`metaroll resume` goes on with a run where it was"
+                        "machine can no longer be reached. Restart it (`ray start --head`) and run this again; "
+                        "`metaroll resume` continues with a run where it was"
                     ) from error
             else:
                 self._silent_since = None
@@ -128,12 +128,12 @@ class RaySession:
         Raises:
             ClusterError: The head is gone.
         """
-        found: list[_T] = []
+        results: list[_T] = []
         errors: list[BaseException] = []
 
         def run() -> None:
             try:
-                found.append(function())
+                results.append(function())
             except BaseException as error:
                 errors.append(error)
 
@@ -144,17 +144,17 @@ class RaySession:
             self.check_head()
         if errors:
             raise errors[0]
-        return found[0]
+        return results[0]
 
     @property
     def folder(self) -> str | None:
-        """The working directory for workers; ``None`` if Ray was told to give them one (``runtime_env``)."""
-        given = self.ray.get_runtime_context().runtime_env.get("working_dir")
-        return None if given else os.getcwd()
+        """The working directory for workers; ``None`` if Ray was configured to give them one (``runtime_env``)."""
+        configured = self.ray.get_runtime_context().runtime_env.get("working_dir")
+        return None if configured else os.getcwd()
 
     @property
     def free_cpus(self) -> float:
-        """Processors that nobody has claimed; none where Ray was started for the pools, which share them."""
+        """Unclaimed processors; none where Ray was started for the pools, which share them."""
         return 0.0 if self.starts_here else self.call(self.ray.available_resources).get("CPU", 0.0)
 
     def check_same(self, address: str | None) -> None:
@@ -218,7 +218,7 @@ def join(address: str | None, num_cpus: int) -> RaySession:
         if _current is not None and _current.owner != os.getpid():
             raise RuntimeError(
                 f"Ray is connected in process {_current.owner}, of which this one is a fork, where it cannot be used: "
-                "start the process anew (multiprocessing's 'spawn'), or use transport='process' here"
+                "restart the process (multiprocessing's 'spawn'), or use transport='process' here"
             )
         if _current is None or not _current.alive:
             session = RaySession(address, num_cpus)
@@ -237,10 +237,10 @@ def check_cluster(address: str | None) -> None:
         ClusterError: Nothing, or something else, answers there.
     """
     check_address(address)
-    _asked(_target(address))
+    _asks_for_token(_target(address))
 
 
-def _found(ray: Any, target: str | None) -> str | None:
+def _resolved_address(ray: Any, target: str | None) -> str | None:
     """``"auto"`` as the address it means, where it can be found.
 
     At ``"auto"`` itself Ray would call every cluster with a token if there is one, and a cluster without authentication
@@ -252,7 +252,7 @@ def _found(ray: Any, target: str | None) -> str | None:
     return target
 
 
-def _asked(target: str | None) -> bool | None:
+def _asks_for_token(target: str | None) -> bool | None:
     """Whether the cluster wants a token; ``None`` if that is not known. Error if it does not answer."""
     return None if target in (None, "auto") else check_answer(target)
 
@@ -267,18 +267,18 @@ def _match_authentication(target: str | None, wants_token: bool | None) -> None:
         os.environ[_MODE] = "token"  # put back when it ends
         _read_settings_anew()
     elif wants_token is not None and mode is not None and wants_token != (mode.lower() == "token"):
-        wanted = "wants a token (`ray get-auth-token` tells it)" if wants_token else "was started without tokens"
+        wanted = "wants a token (`ray get-auth-token` prints it)" if wants_token else "was started without tokens"
         raise ClusterError(f"the Ray cluster at {target} {wanted}, but {_MODE}={mode} is set here: unset {_MODE}")
     token = _own_token() if wants_token else None
     if target is not None and token is not None and check_answer(target, token):
         raise ClusterError(
             f"the Ray cluster at {target} does not take the token of this machine: set RAY_AUTH_TOKEN, or write "
-            "~/.ray/auth_token (`ray get-auth-token`, where the cluster was started, tells the right one)"
+            "~/.ray/auth_token (`ray get-auth-token`, where the cluster was started, prints the right one)"
         )
 
 
 def _own_token() -> str | None:
-    """The token that Ray would show; ``None`` if it has none, or may look elsewhere for it."""
+    """The token that Ray would show; ``None`` if it has none, or may search elsewhere for it."""
     if "RAY_AUTH_TOKEN" in os.environ:
         return os.environ["RAY_AUTH_TOKEN"].strip() or None
     path = os.environ.get("RAY_AUTH_TOKEN_PATH") or os.path.expanduser("~/.ray/auth_token")
@@ -292,7 +292,7 @@ def _connecting_to(target: str) -> Iterator[None]:
     """One error line where a cluster is lost meanwhile: Ray ends the whole program without one, at once or never."""
     text = (
         f"error: the Ray cluster at {target} was lost while this program connected to it: see that it runs (`ray "
-        "status`), or start it anew (`ray start --head`), and run this again"
+        "status`), or restart it (`ray start --head`), and run this again"
     )
     done = threading.Event()
 
@@ -346,7 +346,7 @@ def _settings() -> dict[str, str]:
 
 
 def _read_settings_anew() -> None:
-    """Make Ray forget what its variables said while its own cluster ran here.
+    """Make Ray forget the values of its variables while its own cluster ran here.
 
     A new cluster of ``ray.init`` turns authentication by token on. A process that still expects it afterwards takes no
     calls from the next cluster, which then cancels all its actors. Versions without authentication lack these classes.

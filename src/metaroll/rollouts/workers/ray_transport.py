@@ -1,7 +1,7 @@
 """Workers on the nodes of a Ray cluster, or of a Ray on this machine alone.
 
 Each worker is an actor that holds one worker process beside it on its node, the very process of ``ProcessTransport``:
-so functions run with one thread, in the main thread of a process of their own, with heartbeats, and what they have
+so functions run with one thread, in the main thread of their own process, with heartbeats, and what they have
 started ends with them. Commands, results and questions about health go through Ray.
 """
 
@@ -29,10 +29,10 @@ _DEAF_S = 10.0
 """An actor that has not answered for so long counts as stopped: it has nothing else to do."""
 
 _ROOM_S = 15.0
-"""How long a worker waits for a processor of its own; then it shares those of others."""
+"""How long a worker waits for a processor of its own; then it shares processors."""
 
 _LARGE = 100_000
-"""Commands of so many bytes go through the object store, where they are sent to each node once."""
+"""Commands of at least this many bytes go through the object store, where they are sent to each node once."""
 
 _MOST_STORED = 16
 
@@ -66,7 +66,7 @@ class RayWorker:
 
 @dataclass
 class _Remote:
-    """What is known of one actor."""
+    """The record of one actor."""
 
     actor: Any
     reserves: bool
@@ -75,19 +75,19 @@ class _Remote:
     """Reference to the answer that is waited for; the first one comes when the actor is up."""
     begun: float = field(default_factory=time.monotonic)
     """When it was started, or given what it runs."""
-    asked: float = field(default_factory=time.monotonic)
+    asked_at: float = field(default_factory=time.monotonic)
     report: Health | None = None
     task: Any = None
     """Reference to the result of what it runs."""
     blob: bytes = b""
-    """What it runs."""
+    """The command it runs, encoded."""
 
 
 class RayTransport:
     """A pool's workers as Ray actors; see ``ray_session.join`` for ``address``.
 
     Where the cluster has them, each worker claims one processor; workers without one share those of others, so that
-    the work of a lost node goes on.
+    the work of a lost node continues.
     """
 
     def __init__(self, num_workers: int, address: str | None = None) -> None:
@@ -141,8 +141,8 @@ class RayTransport:
         if remote.task is None:
             return Health("idle", 0.0, False, report.pid)
         silent = min(report.silent_s, now - remote.begun)
-        if remote.question is not None and now - remote.asked > _DEAF_S:
-            return Health(report.phase, now - remote.asked, True, report.pid)
+        if remote.question is not None and now - remote.asked_at > _DEAF_S:
+            return Health(report.phase, now - remote.asked_at, True, report.pid)
         phase = "call" if report.phase in ("idle", "off") else report.phase  # the command is on its way
         return Health(phase, silent, report.stopped, report.pid)
 
@@ -164,7 +164,7 @@ class RayTransport:
     def _check_alive(self) -> None:
         if not self._session.alive:
             raise RuntimeError(
-                "Ray was shut down while a SamplerPool used it; the next call connects anew (call ray.shutdown() only "
+                "Ray was shut down while a SamplerPool used it; the next call reconnects (call ray.shutdown() only "
                 "after stop())"
             )
 
@@ -224,9 +224,9 @@ class RayTransport:
         for worker, remote in enumerate(self._remotes):
             if remote is None or remote.task is None:
                 continue
-            if remote.question is None and now - remote.asked > _ASK_S:
-                remote.asked, remote.question = now, remote.actor.health.remote()
-            elif remote.report is None and remote.reserves and now - remote.asked > _ROOM_S:
+            if remote.question is None and now - remote.asked_at > _ASK_S:
+                remote.asked_at, remote.question = now, remote.actor.health.remote()
+            elif remote.report is None and remote.reserves and now - remote.asked_at > _ROOM_S:
                 self._drop(worker)
                 self.starts[worker] -= 1  # nothing was lost
                 self._start(worker, reserves=False)
@@ -240,7 +240,7 @@ class RayTransport:
                 continue
             if remote.question in ready:
                 answer, remote.question = remote.question, None
-                with contextlib.suppress(self._ray.exceptions.RayError):  # what it runs tells why
+                with contextlib.suppress(self._ray.exceptions.RayError):  # the task it runs raises the reason
                     remote.report = self._ray.get(answer)
             if remote.task in ready:
                 task, remote.task, remote.blob = remote.task, None, b""

@@ -31,7 +31,7 @@ _LIMITS = {"start": "start_s", "call": "call_s", "reset": "reset_s"}
 
 
 class WorkerStatus(NamedTuple):
-    """What one worker is doing.
+    """The status of one worker.
 
     ``pid`` is 0 for the process itself, and for a worker that does not run. ``phase`` is ``off`` (not started yet, or
     ended), ``idle``, or what it does: ``start``, ``call`` (a function), ``reset`` or ``step`` (of environments),
@@ -69,7 +69,7 @@ class RemoteError(MetarollError, RuntimeError):
 
 @dataclass
 class Job:
-    """One command for one worker, with what to say about it when it fails."""
+    """One command for one worker, with its description for errors."""
 
     index: int
     blob: bytes
@@ -77,7 +77,7 @@ class Job:
     worker: int | None = None
     tries: int = 0
     phase: str = "call"
-    """Which of ``PoolTimeouts`` holds while the command is read and run, until it tells its own phase."""
+    """Which of ``PoolTimeouts`` holds while the command is read and run, until it reports its own phase."""
     plans: Sequence[RolloutPlan] = ()
     """The rollouts that it is made of, if it is."""
 
@@ -88,14 +88,14 @@ class Schedule:
     Args:
         transport: The workers.
         workers: When a silent worker is given up, and how often the work of a lost one is tried again.
-        init_jobs: What a worker runs before its next job.
+        init_jobs: Jobs that a worker runs before its next one.
         fresh: Workers that have not run what every new one does; those that are replaced are added.
-        jobs: What to run; jobs with a ``worker`` run there, the others wherever there is room, in the order of their
-            indices.
+        jobs: The jobs to run; those with a ``worker`` run there, the others wherever there is room, in the order of
+            their indices.
         done: Called as ``done(job, result)`` when a job has ended.
         more: Asked for one more job whenever a worker has nothing to do; ``None`` means not now.
 
-    After a failure only jobs with a smaller index still run (those of a lost worker, say). So the first failure is the
+    After a failure only jobs with a smaller index still run (e.g. those of a lost worker). So the first failure is the
     one that a serial run would have met.
     """
 
@@ -125,7 +125,7 @@ class Schedule:
         self.failed_starts = [0] * self.transport.num_workers
         """How often each worker was lost before it was ready for a job."""
         self.report: str | None = None
-        """What the workers were doing when one was given up last."""
+        """The status of the workers when one was given up last."""
         for job in jobs:
             if job.worker is not None:
                 self.pinned[job.worker].append(job)
@@ -156,7 +156,7 @@ class Schedule:
         return error
 
     def status(self) -> list[WorkerStatus]:
-        """What every worker is doing; may be called from any thread."""
+        """The status of every worker; may be called from any thread."""
         running = dict(self.running)
         workers = range(self.transport.num_workers)
         return [describe_worker(self.transport, worker, running.get(worker)) for worker in workers]
@@ -173,7 +173,7 @@ class Schedule:
                 self.transport.send(worker, job.blob)
 
     def _next_job(self, worker: int) -> Job | None:
-        if worker in self.restoring:  # goes on even after a failure, so that the pool stays usable
+        if worker in self.restoring:  # continues even after a failure, so that the pool stays usable
             if self.restoring[worker]:
                 return self.restoring[worker].popleft()
             del self.restoring[worker]
@@ -201,7 +201,7 @@ class Schedule:
         if job is None:
             return
         if event.kind == "ok" and self.more is None:
-            self._hand_out()  # the worker goes on while this process reads what it has sent
+            self._hand_out()  # the worker continues while this process reads what it has sent
         try:
             value = decode(event.payload)
         except Exception as error:
@@ -259,7 +259,7 @@ class Schedule:
 
 
 def describe_worker(transport: Transport | None, worker: int, job: Job | None) -> WorkerStatus:
-    """What ``worker`` is doing."""
+    """The status of ``worker``."""
     what = "" if job is None else job.what
     if transport is None:
         return WorkerStatus(worker, 0, "off", what, 0.0, False, 0)
@@ -296,7 +296,7 @@ def _worker_lost(
         what: The work.
         tries: How often it was tried.
         reason: Why the worker was lost the last time.
-        hint: What helps against that.
+        hint: A hint against that.
         plans: The rollouts that it is made of, if it is.
         workers: Table of what all workers did at that time.
     """
@@ -313,8 +313,8 @@ def _worker_lost(
 
 
 def _hint_of_silence(phase: str, stopped: bool) -> str:
-    """What to do about a worker that was given up since it gave no sign of life."""
+    """The hint for a worker that was given up since it gave no sign of life."""
     if stopped:
-        return "Something stops its process (SIGSTOP, a debugger, a suspended machine); let it go on."
+        return "Something stops its process (SIGSTOP, a debugger, a suspended machine); let it continue."
     limit = _LIMITS.get(phase, "step_s")
-    return f"If the work is heavy, allow more time, PoolTimeouts({limit}=...); else look for what hangs."
+    return f"If the work is heavy, allow more time, PoolTimeouts({limit}=...); else find out what hangs."

@@ -39,11 +39,11 @@ _ONE_THREAD: dict[str, str | None] = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS
 
 
 class Health(NamedTuple):
-    """What a worker is known to be doing.
+    """The known status of a worker.
 
     ``phase`` is ``idle``, ``start``, ``call``, ``reset``, ``step`` or ``send``; ``silent_s`` the seconds since its
     last sign of life;
-    ``stopped`` whether the operating system says that it is stopped (SIGSTOP); ``pid`` 0 for the process itself.
+    ``stopped`` whether the operating system reports that it is stopped (SIGSTOP); ``pid`` 0 for the process itself.
     """
 
     phase: str
@@ -111,10 +111,10 @@ class _Worker:
 
     def __init__(self, folder: str | None) -> None:
         ours, theirs = socket.socketpair()
-        self.beat_file = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
-        self.beat_file.write(bytes(mmap.PAGESIZE))
-        self.beat_file.flush()
-        fds = (theirs.fileno(), self.beat_file.fileno())
+        self.heartbeat_file = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
+        self.heartbeat_file.write(bytes(mmap.PAGESIZE))
+        self.heartbeat_file.flush()
+        fds = (theirs.fileno(), self.heartbeat_file.fileno())
         try:
             self.process = ChildProcess(
                 "metaroll.rollouts.workers.worker_main:main",
@@ -125,13 +125,13 @@ class _Worker:
             )
         except BaseException:
             ours.close()
-            self.beat_file.close()
+            self.heartbeat_file.close()
             raise
         finally:
             theirs.close()
         ours.setblocking(False)
         self.socket = ours
-        self.beat = BeatReader(self.beat_file.fileno())
+        self.heartbeat = BeatReader(self.heartbeat_file.fileno())
         self.started = time.monotonic()
         self.last_sign = self.started
         self.out: deque[memoryview] = deque()
@@ -142,8 +142,8 @@ class _Worker:
     def release(self) -> None:
         """After its process has ended."""
         self.socket.close()
-        self.beat.close()
-        self.beat_file.close()
+        self.heartbeat.close()
+        self.heartbeat_file.close()
 
 
 class ProcessTransport:
@@ -203,8 +203,8 @@ class ProcessTransport:
         child = self._child(worker)
         if child.process.returncode is not None:  # killed while it was idle: the next command starts another
             return Health("off", 0.0, False, 0)
-        phase, beat = child.beat.read()
-        silent = time.monotonic() - max(beat, child.last_sign)
+        phase, heartbeat = child.heartbeat.read()
+        silent = time.monotonic() - max(heartbeat, child.last_sign)
         if phase == "idle" and self._busy[worker]:
             # The command has not been read yet; one that was sent and is not read was taken by something else.
             phase = "call" if child.out or silent < _READ_S else "send"
@@ -272,7 +272,7 @@ class ProcessTransport:
         self._selector.modify(child.socket, selectors.EVENT_READ, worker)
 
     def _receive(self, worker: int) -> list[Event]:
-        """The result of the command, if all of it is there."""
+        """The result of the command, if it has arrived in full."""
         child = self._child(worker)
         try:
             answer = child.incoming.receive()

@@ -14,35 +14,35 @@ from typing import NoReturn
 __all__ = ["BAD_CONNECTION", "main"]
 
 BAD_CONNECTION = os.EX_PROTOCOL
-"""Exit status of a worker whose socket is not what it was."""
+"""Exit status of a worker whose socket was replaced."""
 
 
 def main() -> None:
     """Serve commands until the parent closes the socket."""
-    _, socket_fd, beat_fd = (sys.argv[0], *map(int, sys.argv[1:]))
-    for fd in (socket_fd, beat_fd):
+    _, socket_fd, heartbeat_fd = (sys.argv[0], *map(int, sys.argv[1:]))
+    for fd in (socket_fd, heartbeat_fd):
         os.set_inheritable(fd, False)  # what environments start must not hold them open
     from metaroll.rollouts.workers.messages import BeatWriter, GlobalNamespace, Incoming, packed, run_command, send_some
 
-    # Rollouts are many small objects that live until they are sent: looking for cycles among them is wasted time.
+    # Rollouts are many small objects that live until they are sent: searching them for cycles is wasted time.
     gc.set_threshold(20_000, 20, 20)
     own, known = os.getpid(), os.fstat(socket_fd)
-    beat = BeatWriter(beat_fd)
-    beat("start")
-    namespace = GlobalNamespace(beat)
+    heartbeat = BeatWriter(heartbeat_fd)
+    heartbeat("start")
+    namespace = GlobalNamespace(heartbeat)
     connection = socket.socket(fileno=socket_fd)
     incoming = Incoming(connection, os.getppid())
     for number in itertools.count(1):
-        beat("idle")
+        heartbeat("idle")
         try:
             command = incoming.receive()
             if command.number != number:
                 _leave(BAD_CONNECTION)
-            beat("call")
+            heartbeat("call")
             kind, parts = run_command(namespace, command.parts[0])
             if os.getpid() != own:  # a fork of this process has come back out of an environment, with all that is open
                 os._exit(0)
-            beat("send")
+            heartbeat("send")
             if not os.path.samestat(known, os.fstat(socket_fd)):  # an environment has closed, and opened, descriptors
                 _leave(BAD_CONNECTION)
             views = deque(packed(kind, number, parts))

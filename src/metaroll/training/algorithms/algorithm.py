@@ -1,4 +1,4 @@
-"""An algorithm as a row: its name, its settings, how it is built, and what is said of its runs."""
+"""An algorithm as a row: its name, its settings, how it is built, and how its runs are described."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from metaroll.types import EnvUpdate
 __all__ = ["API", "Algorithm", "Values", "Work"]
 
 API = 1
-"""Version of this interface: another number where a row that was written before does not work any more."""
+"""Version of this interface: another number where rows written before no longer work."""
 
 Values = Mapping[str, Any]
 """A value for each option of a run, or of an algorithm, by name."""
@@ -28,13 +28,13 @@ Values = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Work:
-    """What a run does; rollouts are never cut, so that there may be more steps.
+    """The amount of work of a run; rollouts are never cut, so that there may be more steps.
 
     Attributes:
         initial_steps: Environment steps before the first update.
         epoch_steps: Environment steps of each epoch.
         epoch_updates: Gradient steps of each epoch.
-        initial: What the first of them are.
+        initial: A text for the first of them.
         at_most: An epoch is a number of episodes, so ``epoch_steps`` is an upper bound.
 
     Raises:
@@ -97,38 +97,38 @@ class Algorithm:
     """All that commands and other callers need to know of one algorithm.
 
     With its defaults it is one that does not adapt, in one environment, in random domains of it, or in the tasks of a
-    family, as options ``randomize``, ``randomize_param``, ``num_train_tasks`` and ``num_test_tasks`` say.
+    family, as options ``randomize``, ``randomize_param``, ``num_train_tasks`` and ``num_test_tasks`` define.
 
     Attributes:
-        name: What users call it.
+        name: Its name for users.
         configs: Configs of its options, of which the first counts where two have a field.
         learner: The documented class.
         build: The learner of environment and options, of what ``tasks`` gave to train in, and of held-out tasks; all
             its randomness comes from the seed.
-        work: What a run does with these values of the algorithm's options.
-        amount: What one epoch of a learner takes, or what the run needs, in a few words.
-        api: Version of the interface that the row was written for (``API``); ours need not say it.
-        purpose: What the algorithm does, in a few words that go on behind its name.
+        work: The work of a run with these values of the algorithm's options.
+        amount: The size of an epoch of a learner, or of the run, in a few words.
+        api: Version of the interface that the row was written for (``API``); ours may leave it out.
+        purpose: The purpose of the algorithm, in a few words that follow its name.
         filled: Names of fields of the configs that ``build`` fills itself: they are no options.
         common: Option name -> value, where a config has no, or another, default.
         presets: Name of an environment -> values that are known to work there, instead of ``common``.
         adapts: Whether it adapts to each task, and is evaluated before and after that.
         sizes: Values of options that follow from an environment; ``ValueError`` where the algorithm cannot learn there.
-        tasks: What to train in (``None``: the nominal environment), and held-out tasks (none: as it is); the second
+        tasks: The training tasks (``None``: the nominal environment), and held-out tasks (none: as it is); the second
             argument is another number of held-out tasks than the options ask for, or ``None``.
-        environment: What the runner is set up with: the nominal environment, or that of a family with its first task.
+        environment: The environment of the runner: the nominal environment, or that of a family with its first task.
             Evaluations do not see it: they are in the environment that the user has named, or in held-out tasks, and
-            of a learner that adapts in its ``evaluation_env``. So it may vary what is trained in (draw domains at every
-            reset, say), and must not change spaces, rewards or endings, which returns are counted by: an environment
+            of a learner that adapts in its ``evaluation_env``. So it may vary what is trained in (e.g. draw domains at
+            every reset), and must not change spaces, rewards or endings, which returns are counted by: an environment
             that does is one of the user's, or a family (entry point ``metaroll.environments``).
         seen_env: An environment of one task, which stays the caller's, as policies of the algorithm see it; the second
             argument is the configuration of the run.
-        seen_hint: What to do where policies see more than an environment shows as it is.
+        seen_hint: The hint where policies see more than an environment shows as it is.
         settled: Values that follow from those of other options, unless they are given (by the names in the second
             argument).
         follows_epochs: Options that a preset sets to the number of its epochs, and that follow the epochs of the run.
         largest_batch: Maximum number of rows that pass the networks in one gradient step; 0 where none is taken.
-        notes: What a user should know before so many epochs are trained; usually nothing.
+        notes: Notes for the user before this many epochs are trained; usually nothing.
         summary_values: Further numbers of an evaluation with returns ``(tasks, episodes)``.
         ended_early: After how many epochs a learner has ended by itself, and why; ``None`` if it has not.
     """
@@ -163,17 +163,17 @@ class Algorithm:
         return MetaEvaluator if self.adapts else PolicyEvaluator
 
     def idle(self, env: EnvSource, values: Values) -> dict[str, str]:
-        """Options that change nothing, beside those whose fields say so: name -> why.
+        """Options that change nothing, beside those whose fields declare it: name -> why.
 
         Args:
             env: The environment.
             values: A value for each option of a run.
         """
-        found: dict[str, str] = {}
+        reasons: dict[str, str] = {}
         if not self.adapts and not env.is_varied:
-            found["num_train_tasks"] = f"{env} is one environment, without tasks"
+            reasons["num_train_tasks"] = f"{env} is one environment, without tasks"
             if values.get("randomize", "none") == "none" and not values.get("randomize_param"):
                 varies = option_text("randomize_param", ["NAME=LOW:HIGH"])
-                why = f"nothing varies in {env}; say what does, {varies}"
-                found |= dict.fromkeys(("num_test_tasks", "tasks_per_epoch"), why)
-        return found
+                why = f"nothing varies in {env}; define what does, {varies}"
+                reasons |= dict.fromkeys(("num_test_tasks", "tasks_per_epoch"), why)
+        return reasons

@@ -1,4 +1,4 @@
-"""What algorithms are built with: options, spaces and sizes of an environment, tasks, policies."""
+"""The inputs of building an algorithm: options, spaces and sizes of an environment, tasks, policies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Any
 import gymnasium
 import torch
 
-from metaroll.configs.table import current_names
 from metaroll.envs.lookup.randomization import conservative_randomizer, default_randomizer
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import about_option, option_name, option_text
@@ -51,7 +50,7 @@ _RANDOMIZERS = {"default": default_randomizer, "conservative": conservative_rand
 
 @dataclass(frozen=True, kw_only=True)
 class BuildOptions:
-    """What an algorithm is built from.
+    """The inputs of building an algorithm.
 
     Attributes:
         env: The environment or the family of tasks.
@@ -88,9 +87,11 @@ class BuildOptions:
 
     @classmethod
     def of(cls, config: Mapping[str, Any], env: EnvSource) -> BuildOptions:
-        """The part of a run's configuration (sections ``run`` and ``algorithm``) that building in ``env`` needs."""
+        """The part of a run's configuration (sections ``run`` and ``algorithm``) that building in ``env`` needs.
+
+        Options have the names that they have now: what reads a file of a run sees to that (``current_names``).
+        """
         # What has been kept without a word of them is older than the way in which tasks are held out now.
-        config = current_names(config)
         run = {"held_out": "after_training", **config["run"], "hidden_sizes": tuple(config["run"]["hidden_sizes"])}
         names = [field.name for field in fields(cls) if field.name not in ("env", "values")]
         return cls(env=env, values=config["algorithm"], **{name: run[name] for name in names})
@@ -115,7 +116,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def family_sizes(env: EnvSource) -> dict[str, Any]:
-    """What belongs to a task family: numbers of tasks and steps, what may be seen in a test, and what counts there.
+    """The sizes of a task family: numbers of tasks and steps, what a test may observe, and what it scores.
 
     Where the tasks are all there are, an evaluation has as many repetitions as a verdict takes.
     """
@@ -141,7 +142,7 @@ def env_sizes(env: EnvSource) -> dict[str, Any]:
 
 # -------------------------------------------------------------------------------------------------------------- tasks
 def training_tasks(given: BuildOptions, num_test: int | None = None) -> tuple[Any, list[EnvUpdate]]:
-    """What to train in (``None``: the nominal environment), and held-out tasks or domain parameters.
+    """The training tasks (``None``: the nominal environment), and held-out tasks or domain parameters.
 
     Args:
         given: The environment, the seed of the tasks, and options ``randomize``, ``randomize_param``,
@@ -173,7 +174,7 @@ def family_tasks(given: BuildOptions, num_test: int | None = None) -> tuple[list
 
 
 _EXAMPLES = {"CartPole-v1": "length=0.3:0.7", "Pendulum-v1": "g=9:11", "MountainCar-v0": "gravity=0.002:0.003"}
-"""What may vary in environments that one tries first, as the option that varies it."""
+"""Parameters that may vary in environments of first tries, as the option that varies them."""
 
 
 def _randomizer(env: EnvSource, randomize: str, texts: Sequence[str], generator: int) -> DomainRandomizer:
@@ -188,7 +189,7 @@ def _randomizer(env: EnvSource, randomize: str, texts: Sequence[str], generator:
     except ValueError as error:
         example = option_text("randomize_param", [_EXAMPLES.get(env.name, "NAME=LOW:HIGH")], beside="randomize")
         raise ValueError(
-            f"{option_text('randomize', randomize)} cannot be used in {env}, for which no usual ranges are known: say "
+            f"{option_text('randomize', randomize)} cannot be used in {env}, for which no usual ranges are known: name "
             f"what varies, as in {example}, or train in the nominal environment with "
             + option_text("randomize", "none")
         ) from error
@@ -234,7 +235,7 @@ def own_body(spec: EnvSpec, given: BuildOptions, generator: torch.Generator) -> 
     """The network of the user's own that option ``policy`` names, as ``encoder`` of a policy; ``None`` without one.
 
     Args:
-        spec: What the policy sees.
+        spec: Spaces that the policy sees.
         given: The options.
         generator: Where initial weights come from; without such a network, nothing is drawn.
     """
@@ -269,7 +270,7 @@ def make_policy(
             )
         if not sizes:
             name, example = option_name("hidden_sizes"), option_text("hidden_sizes", (64,))
-            raise ValueError(f"{name} must name the width of the gru, got none: {example}, say")
+            raise ValueError(f"{name} must name the width of the gru, got none: {example}, for example")
         return (GRUGaussianPolicy if continuous else CategoricalGRUPolicy)(spec, sizes[0], **options)
     kind = GaussianMLPPolicy if continuous else CategoricalMLPPolicy
     return kind(spec, sizes if body is None else (), activation, encoder=body, **options)

@@ -55,7 +55,7 @@ def _build(
     trials = parts_of(Trials, given.values)
     if trials.rollouts_per_candidate is None:
         missing, example = option_name("rollouts_per_candidate"), option_text("rollouts_per_candidate", 1)
-        raise ValueError(f"{missing} is missing: {example}, say")
+        raise ValueError(f"{missing} is missing: {example}, for example")
     arguments = {"trials": trials, "starts": parts_of(Starts, given.values), "task_sampler": train, **common}
     if search is None:
         return learner(spec, parts_of(CONFIGS[name][0], given.values), **arguments)
@@ -66,8 +66,8 @@ def _work(num_candidates: Callable[[Values], int], values: Values) -> Work:
     rollouts = (values["rollouts_per_candidate"] or 1) * values["tasks_per_epoch"]
     steps = num_candidates(values) * rollouts * values["max_steps"]
     rounds = parts_of(Starts, values).rounds
-    others = steps * sum((starts - 1) * epochs for starts, epochs in rounds)
-    return Work(others, steps, 0, initial="and {} for the starts that are given up", at_most=True)
+    given_up = steps * sum((starts - 1) * epochs for starts, epochs in rounds)
+    return Work(given_up, steps, 0, initial="and {} for the starts that are given up", at_most=True)
 
 
 def _population(values: Values) -> int:
@@ -80,11 +80,11 @@ def _pairs(values: Values) -> int:
 
 def _amount(algo: SearchLearner[Any], values: Values) -> str:
     each = values["rollouts_per_candidate"]
-    found = f"{algo.num_candidates} parameter vectors per epoch, {each} rollout{'' if each == 1 else 's'} each"
+    text = f"{algo.num_candidates} parameter vectors per epoch, {each} rollout{'' if each == 1 else 's'} each"
     rounds = algo.starts.rounds
     if not rounds:
-        return found
-    return f"{found}, from {rounds[0][0]} starts of which one is left after {sum(count for _, count in rounds)} epochs"
+        return text
+    return f"{text}, from {rounds[0][0]} starts of which one is left after {sum(count for _, count in rounds)} epochs"
 
 
 def _amount_with_covariance(algo: SearchLearner[Any], values: Values) -> str:
@@ -107,7 +107,7 @@ def _row(
 
     Args:
         name: Its name.
-        learner: What learns.
+        learner: Class of the learner.
         num_candidates: Candidates of an epoch.
         search: Class of the search, whose settings are options; ``None`` where the learner's config has them all.
         amount: See ``Algorithm``.

@@ -94,12 +94,12 @@ def _chosen(values: Values) -> OuterUpdate:
 
 
 def _only_chosen(values: Values) -> OuterUpdate:
-    _refuse_options_of_others(_OUTERS[values["outer"]], values)
+    _refuse_foreign_options(_OUTERS[values["outer"]], values)
     return _chosen(values)
 
 
-def _refuse_options_of_others(kind: type[OuterUpdate], values: Values) -> None:
-    """Error if somebody gave an option that another way to improve has, which would change nothing."""
+def _refuse_foreign_options(kind: type[OuterUpdate], values: Values) -> None:
+    """Error if an option of another kind of update was given, which would change nothing."""
     own = {option.name for option in options_of(kind)}
     for other, use in ((TrustRegionConfig, "trpo"), (AdamConfig, "vpg")):
         for option in options_of(other):

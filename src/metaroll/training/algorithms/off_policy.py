@@ -37,7 +37,7 @@ from metaroll.types import EnvSpec, EnvUpdate
 __all__ = ["ROWS", "Networks", "actor_and_critics", "network_options", "off_policy_row"]
 
 Networks = tuple[ActingPolicy | None, torch.nn.Module | None]
-"""A policy and its Q function; ``None``: the learner's own, or it says what is wrong with the spaces."""
+"""A policy and its Q function; ``None``: the learner's own, or its error about the spaces."""
 MakesNetworks = Callable[[EnvSpec, BuildOptions], Networks]
 Kind = type[OffPolicyLearner[Any]]
 
@@ -57,7 +57,7 @@ def _build(
     config = parts_of(learner.config_class, given.values)
     made = networks(spec, given)
     if not (isinstance(made, tuple) and len(made) == 2):
-        raise TypeError(f"networks must return a policy and a Q function, (None, None) say, got {described(made)}")
+        raise TypeError(f"networks must return a policy and a Q function, e.g. (None, None), got {described(made)}")
     policy, qf = made
     return learner(
         spec,
@@ -120,17 +120,17 @@ def actor_and_critics(
     given: BuildOptions,
     num_atoms: int | None = None,
 ) -> Networks:
-    """A policy and critics as the options say; none for other actions than those of ``policy``.
+    """A policy and critics by the options; none for other actions than those of ``policy``.
 
     Args:
         policy: Class of the policy.
         num_critics: Number of critics.
         spec: The spaces.
         given: Hidden layers, their activation and initialization.
-        num_atoms: What each critic says instead of one value.
+        num_atoms: Size of the output of each critic instead of one value.
     """
     if not (building.is_discrete(spec) if policy is CategoricalMLPPolicy else building.is_continuous(spec)):
-        return None, None  # the learner says what is wrong
+        return None, None  # the learner raises the error
     sizes, activation, options = network_options(given)
     body = building.own_body(spec, given, options["generator"])
     if body is not None and holds_small_images(spec.observation_space):
@@ -144,7 +144,7 @@ def actor_and_critics(
 
 
 def _goal_functions(env: EnvSource) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
-    """What an environment says of goals: rewards and, where it has that (Gymnasium-Robotics'), endings."""
+    """The goal functions of an environment: rewards and, where it has them (Gymnasium-Robotics'), endings."""
     with contextlib.closing(env.make()) as made:
         layer, ends = layer_with(made, "compute_reward"), layer_with(made, "compute_terminated")
     if layer is None:
@@ -185,7 +185,8 @@ def off_policy_row(
 
     Args:
         name: Its name.
-        learner: What learns; its ``config_class`` has its options, beside those of networks, replay and domains.
+        learner: Class of the learner; its ``config_class`` has its options, beside those of networks, replay and
+            domains.
         networks: Policy and Q function of the spaces and the options; ``None`` for the learner's own.
         choosing: Name of the plug-in that learns instead where actions are one choice.
         more: Other members of the row.

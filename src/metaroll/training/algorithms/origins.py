@@ -27,15 +27,15 @@ def origins(algo: str, env: str, network: str | None) -> dict[str, dict[str, str
         env: Name of the environment.
         network: Name of a network of the user's own, if there is one.
     """
-    found: dict[str, dict[str, str]] = {}
+    entries: dict[str, dict[str, str]] = {}
     simulator, installed = simulator_and_posterior(env)[0], registry.installed()
     if is_other(algo):
-        found[PLUGIN] = origin(algo)
+        entries[PLUGIN] = origin(algo)
     if simulator in installed:
-        found[ENV_PLUGIN] = origin(simulator, installed)
+        entries[ENV_PLUGIN] = origin(simulator, installed)
     if network is not None:
-        found[NETWORK] = origin_given(network) if is_given(network) else origin(network)
-    return found
+        entries[NETWORK] = origin_given(network) if is_given(network) else origin(network)
+    return entries
 
 
 def warn_of_changes(config: Mapping[str, Any], folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""What methods, arguments and classes are called in other libraries, and what stands for them here.
+"""Names of methods, arguments and classes in other libraries, and their counterparts here.
 
 For options that is ``metaroll.concepts``.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 
-from metaroll.errors import command_text, said
+from metaroll.errors import command_text, for_reader
 from metaroll.option_names import Named, names_here, near_options
 
 __all__ = [
@@ -25,13 +25,13 @@ _ARGUMENTS = {
     "progress_bar": "agent.learn(..., progress=True), which is the default",
     "log_interval": "every epoch is written to metrics.jsonl, and shown",
     "tb_log_name": "metaroll.agent(..., tensorboard=True) writes into the run folder",
-    "reset_num_timesteps": "agent.learn again goes on; metaroll.agent(...) begins anew",
+    "reset_num_timesteps": "agent.learn again continues; metaroll.agent(...) starts over",
 }
-"""Arguments of ``learn`` in other libraries, and what stands for them here."""
+"""Arguments of ``learn`` in other libraries, and their counterparts here."""
 
 _METHODS = {
     "predict": "agent.act(obs) is the action alone, agent.reset() begins an episode",
-    "get_parameters": "agent.policy is what acts, agent.algo the algorithm",
+    "get_parameters": "agent.policy is the policy, agent.algo the algorithm",
     "set_parameters": "metaroll.load(folder) reads what agent.save(folder) has written",
     "set_env": "metaroll.agent(algo, env) makes an agent for another environment",
     "get_env": "agent.config['env'] names the environment, agent.train_tasks and agent.test_tasks make those of tasks",
@@ -41,14 +41,14 @@ _METHODS = {
     "observation_space": "agent.env_spec.observation_space",
     "action_space": "agent.env_spec.action_space",
     "num_timesteps": "every line of metrics.jsonl in agent.run_dir has the environment steps so far (env_steps)",
-    "logger": "metrics.jsonl in agent.run_dir has every number; agent.learn(..., callbacks=[mine]) is told them",
+    "logger": "metrics.jsonl in agent.run_dir has every number; agent.learn(..., callbacks=[mine]) passes them on",
 }
-"""Methods and attributes of agents in other libraries, and what stands for them here."""
+"""Methods and attributes of agents in other libraries, and their counterparts here."""
 
 _NETWORKS = "networks come from the preset, their widths from hidden_sizes=(64, 64)"
 _LEARNS = "metaroll.agent(algo, env).learn(100_000), with an algorithm of `metaroll list`"
 _CALLBACK = "agent.learn(..., callbacks=[mine]) takes objects with on_epoch_end(runner, epoch, metrics)"
-_WORKERS = "metaroll.agent(algo, env, num_workers=4) samples in so many processes; nothing is to be wrapped"
+_WORKERS = "metaroll.agent(algo, env, num_workers=4) samples in that many processes; nothing is to be wrapped"
 _MODULE = {
     "evaluate_policy": "agent.evaluate()",
     **dict.fromkeys(("make_vec_env", "DummyVecEnv", "SubprocVecEnv", "VecEnv"), _WORKERS),
@@ -59,22 +59,22 @@ _MODULE = {
     "make": "gymnasium.make(env), or the name alone: metaroll.agent(algo, env)",
     "save": "agent.save(folder)",
 }
-"""Names in other libraries that are asked of ``metaroll`` itself, and what stands for them here."""
+"""Names in other libraries that are looked up in ``metaroll`` itself, and their counterparts here."""
 
 
 def swapped_names(names: Sequence[str], algorithms: Sequence[str]) -> str:
-    """What to type where the environment stands before the algorithm; empty where it does not."""
+    """What to type where the environment comes before the algorithm; empty where it does not."""
     if len(names) > 1 and names[0] not in algorithms and names[1] in algorithms:
-        right = said(f"metaroll.agent({names[1]!r}, {names[0]!r})", command_text("train", names[1], names[0]))
+        right = for_reader(f"metaroll.agent({names[1]!r}, {names[0]!r})", command_text("train", names[1], names[0]))
         return f"the algorithm comes first: {right}"
     if len(names) > 1 and names[0].endswith("Policy"):
-        right = said(f"metaroll.agent(algo, {names[1]!r})", command_text("train", "ALGO", names[1]))
+        right = for_reader(f"metaroll.agent(algo, {names[1]!r})", command_text("train", "ALGO", names[1]))
         return f"the algorithm comes first: {right}; {_NETWORKS}"
     return ""
 
 
 def unknown_argument(name: str, known: Sequence[str], options: Iterable[Named]) -> str:
-    """What to say of an argument of ``Agent.learn`` that is not ``known``; ``options`` are those of the algorithm."""
+    """The hint for an argument of ``Agent.learn`` that is not ``known``; ``options`` are those of the algorithm."""
     hint = _ARGUMENTS.get(name) or near_options(name, "", known, absent=False)
     if not hint and not {option.name for option in options}.isdisjoint(names_here(name, list(options))):
         hint = f"it is an option of metaroll.agent(algo, env, {name}=...)"
@@ -83,12 +83,12 @@ def unknown_argument(name: str, known: Sequence[str], options: Iterable[Named]) 
 
 
 def unknown_attribute(name: str) -> str:
-    """What to say of an attribute that an agent does not have."""
+    """The hint for an attribute that an agent does not have."""
     return f"an Agent has no attribute {name!r}" + (f": {_METHODS[name]}" if name in _METHODS else "")
 
 
 def unknown_in_module(name: str, known: Sequence[str]) -> str:
-    """What to say of an attribute that ``metaroll`` does not have; ``known`` are those it has."""
+    """The hint for an attribute that ``metaroll`` does not have; ``known`` are those it has."""
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
     hint = _MODULE.get(name) or (f"did you mean {near[0]!r}?" if near else "")
     return f"module 'metaroll' has no attribute {name!r}" + (f": {hint}" if hint else "")

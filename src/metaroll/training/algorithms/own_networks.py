@@ -25,12 +25,12 @@ def name_given(network: Any, name: str | None = None) -> str:
 
     Args:
         network: A name (which is returned), a module, or a class or function that makes one.
-        name: What to call it, even where it has a name already: a run goes on under the name that it began with.
+        name: A name for it, even where it has one already: a run continues under the name that it began with.
     """
     if name is None and isinstance(network, str):
         return network
-    if name is None and (found := _importable_name(network)) is not None:
-        return found
+    if name is None and (importable := _importable_name(network)) is not None:
+        return importable
     if name is None:
         name = _given.free_name(re.sub(r"\W+", "_", name_of(network)).strip("_") or "network", network)
     _given[name] = load_network(network) if isinstance(network, str) else network
@@ -51,7 +51,7 @@ def _importable_name(network: Any) -> str | None:
 
 
 def origin_given(name: str) -> dict[str, str]:
-    """What ``config.yaml`` keeps of a network that a script has given: a hash.
+    """The entry of ``config.yaml`` for a network that a script has given: a hash.
 
     It is of the source of a function or class (see ``sources_of``), and of the layers of a module, not of its weights.
     """
@@ -64,7 +64,7 @@ def origin_given(name: str) -> dict[str, str]:
 
 
 def load_network(name: str) -> Any:
-    """What ``name`` stands for: a module, or a class or function that makes one.
+    """The object of ``name``: a module, or a class or function that makes one.
 
     Raises:
         UnknownNameError: There is no such module of Python, or nothing of this name in it; or it names none.
@@ -72,6 +72,6 @@ def load_network(name: str) -> Any:
     """
     if is_given(name):
         return _given[name]
-    if not is_named(name):  # whose module would be imported, though no check has seen one
+    if not is_named(name):  # its module would be imported, though it was not checked
         raise UnknownNameError(f"unknown policy {name!r}: write it as module:attribute")
     return attribute_of(name, "policy")

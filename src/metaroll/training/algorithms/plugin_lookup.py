@@ -5,8 +5,8 @@ A distribution declares its rows under the entry point ``metaroll.algorithms``, 
     [project.entry-points."metaroll.algorithms"]
     crossq = "crossq:CROSSQ"
 
-A class of searches stands under ``metaroll.searches``, and becomes the algorithm that searches by it. What metaroll
-declares itself (``contrib``) is found, loaded and checked as anybody's.
+A class of searches is declared under ``metaroll.searches``, and becomes the algorithm that searches by it. What
+metaroll declares itself (``contrib``) is found, loaded and checked like any other.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from metaroll.configs import table
 from metaroll.data.doors.plain_files import read_bytes
-from metaroll.errors import MetarollError, command_text, said
+from metaroll.errors import MetarollError, command_text, for_reader
 from metaroll.functional.search.base import Search
 from metaroll.own_code import (
     Declared,
@@ -65,10 +65,10 @@ _given = GivenObjects(
     "algorithm",
     "algo",
     "put it into a module, and train module:attribute",
-    lambda name, given: _row_made_of(given, name),
+    lambda name, source: _row_made_of(source, name),
 )
 _rows: dict[str, tuple[Any, Algorithm]] = {}
-"""Name -> what stands under it, and the row that was made of that."""
+"""Name -> its object, and the row that was made of that."""
 
 
 def installed() -> Mapping[str, Declared]:
@@ -77,7 +77,7 @@ def installed() -> Mapping[str, Declared]:
 
 
 def refused() -> list[tuple[str, str]]:
-    """Names of algorithms and searches that are declared and cannot be used, and why, as far as their names tell."""
+    """Names of algorithms and searches that are declared and cannot be used, and why, as far as their names show."""
     return sort_declared((GROUP, SEARCHES), _ours())[1]
 
 
@@ -86,7 +86,7 @@ def _ours() -> set[str]:
 
 
 def is_other(name: str) -> bool:
-    """Whether a name may be that of an algorithm of somebody else; nothing is imported."""
+    """Whether a name may be that of a foreign algorithm; nothing is imported."""
     return name in installed() or is_named(name) or is_given(name)
 
 
@@ -108,7 +108,7 @@ def _named_object(name: str) -> Any:
     try:
         return attribute_of(_target(name), "algorithm")
     except MetarollError as error:
-        if one is None:  # what it says is about what was typed
+        if one is None:  # its message is about what was typed
             raise
         raise PluginError(f"algorithm {name!r} {one.location} cannot be loaded: {error}") from error
 
@@ -118,108 +118,108 @@ def _target(name: str) -> str:
     return contributed().get(name, name) if one is None else one.target
 
 
-def _row_made_of(given: Any, name: str) -> Algorithm:
-    """The row of what stands under ``name``: checked, and made, when that is seen there first."""
-    if name in _rows and _rows[name][0] is given:
+def _row_made_of(source: Any, name: str) -> Algorithm:
+    """The row of the object of ``name``: checked, and made, when that object is first seen."""
+    if name in _rows and _rows[name][0] is source:
         return _rows[name][1]
     from metaroll.training.algorithms.plugin_rows import checked_row, guarded
 
     one = installed().get(name)
-    where = f"{_home(given)}:" if is_given(name) else _target(name)
+    where = f"{_home(source)}:" if is_given(name) else _target(name)
     label = f"algorithm {name!r}{in_file(where) if one is None else f' {one.location}'}"
-    row = checked_row(_row_of(given, "" if ":" in name else name), label)
+    row = checked_row(_row_of(source, "" if ":" in name else name), label)
     if ":" not in name and row.name != name:
         raise PluginError(f"{label}: its row must be called {name!r}, as it is declared, got name={row.name!r}")
     if where not in contributed().values():
         if row.name in _ours():
             raise PluginError(
                 f"{label}: name must not be that of an algorithm of metaroll, got {row.name!r}: choose another, or "
-                f"take {said(f'metaroll.agent({row.name!r}, env)', command_text('train', row.name, 'ENV'))}"
+                f"take {for_reader(f'metaroll.agent({row.name!r}, env)', command_text('train', row.name, 'ENV'))}"
             )
         row = guarded(row, label)
     table.add_algorithm(name, row)
-    return remembered(name, row, given)
+    return remembered(name, row, source)
 
 
-def remembered(name: str, row: Algorithm, given: Any = None) -> Algorithm:
-    """``row``, which ``name_given`` calls ``name`` from then on; ``given`` is what it was made of, if not itself."""
-    _rows[name] = row if given is None else given, row
+def remembered(name: str, row: Algorithm, source: Any = None) -> Algorithm:
+    """``row``, which ``name_given`` calls ``name`` from then on; ``source`` is what it was made from, if not itself."""
+    _rows[name] = row if source is None else source, row
     return row
 
 
-def _row_of(given: Any, name: str = "") -> Any:
+def _row_of(source: Any, name: str = "") -> Any:
     """The row of a search, if that is given, called so or as its class; anything else as it is."""
-    if not (isinstance(given, type) and issubclass(given, Search)):
-        return given
+    if not (isinstance(source, type) and issubclass(source, Search)):
+        return source
     from metaroll.training.algorithms.evolution import search_row
 
-    words = re.findall(r"[A-Z]*[a-z0-9]+|[A-Z]+", given.__name__)
-    return search_row(name or "-".join(words).lower(), given)
+    words = re.findall(r"[A-Z]*[a-z0-9]+|[A-Z]+", source.__name__)
+    return search_row(name or "-".join(words).lower(), source)
 
 
-def is_row(given: Any) -> bool:
+def is_row(value: Any) -> bool:
     """Whether ``name_given`` takes an object: an ``Algorithm``, or a class of searches."""
     from metaroll.training.algorithms.algorithm import Algorithm
 
-    return isinstance(given, Algorithm) or (isinstance(given, type) and issubclass(given, Search))
+    return isinstance(value, Algorithm) or (isinstance(value, type) and issubclass(value, Search))
 
 
-def name_given(given: Any, name: str | None = None) -> str:
+def name_given(source: Any, name: str | None = None) -> str:
     """The name under which all functions of this process know an algorithm from now on: as others do, where they can.
 
     Args:
-        given: An ``Algorithm``, a class of searches, or ``module:attribute`` of one.
-        name: What to call it, even where it has a name already: a run goes on under the name that it began with.
+        source: An ``Algorithm``, a class of searches, or ``module:attribute`` of one.
+        name: A name for it, even where it has one already: a run continues under the name that it began with.
 
     Raises:
         PluginError: It cannot be used.
     """
     if name is None:
-        if (found := _existing_name(given)) is not None:
-            return found
-        name = _given.free_name(_row_of(given).name, given)
-    _given[name] = _named_object(given) if isinstance(given, str) else given
+        if (existing := _existing_name(source)) is not None:
+            return existing
+        name = _given.free_name(_row_of(source).name, source)
+    _given[name] = _named_object(source) if isinstance(source, str) else source
     return name
 
 
-def _existing_name(given: Any) -> str | None:
-    """The name that other processes know ``given`` by, too, or the one of a row made here; else ``None``."""
+def _existing_name(source: Any) -> str | None:
+    """The name that other processes know ``source`` by, too, or the one of a row made here; else ``None``."""
     for name, target in {**contributed(), **{one.name: one.target for one in installed().values()}}.items():
-        if _target_is(target, given):
+        if _target_is(target, source):
             return name
-    made = [name for name, (_, row) in _rows.items() if row is given]
-    return next(iter(made or names_in_modules(given, _home(given))), None)
+    made = [name for name, (_, row) in _rows.items() if row is source]
+    return next(iter(made or names_in_modules(source, _home(source))), None)
 
 
-def _home(given: Any) -> str:
-    """The module of what a row is made of, or of a search, as far as that can be told."""
-    return next((piece.__module__ for piece in _pieces(given) if not is_ours(piece)), "")
+def _home(source: Any) -> str:
+    """The module of what a row is made of, or of a search, as far as that is known."""
+    return next((piece.__module__ for piece in _pieces(source) if not is_ours(piece)), "")
 
 
-def _pieces(given: Any) -> list[Any]:
+def _pieces(source: Any) -> list[Any]:
     """Classes and functions that a row is made of, its learner first; or the class of a search."""
     from metaroll.training.algorithms.plugin_rows import FUNCTIONS
 
-    if given is None or isinstance(given, type):
-        return [] if given is None else [given]
-    pieces = [given.learner, *given.configs] if isinstance(given.configs, tuple) else [given.learner]
-    pieces += itertools.chain.from_iterable(pieces_of(getattr(given, name)) for name in FUNCTIONS)
+    if source is None or isinstance(source, type):
+        return [] if source is None else [source]
+    pieces = [source.learner, *source.configs] if isinstance(source.configs, tuple) else [source.learner]
+    pieces += itertools.chain.from_iterable(pieces_of(getattr(source, name)) for name in FUNCTIONS)
     return [piece for piece in pieces if isinstance(piece, type | FunctionType)]
 
 
-def _target_is(target: str, given: Any) -> bool:
+def _target_is(target: str, source: Any) -> bool:
     module, _, attribute = target.partition(":")
-    return module in sys.modules and vars(sys.modules[module]).get(attribute) is given
+    return module in sys.modules and vars(sys.modules[module]).get(attribute) is source
 
 
 def origin(name: str, among: Mapping[str, Declared] | None = None) -> dict[str, str]:
-    """Where an algorithm of somebody else, or ``module:attribute``, is from, for ``config.yaml``.
+    """Where a foreign algorithm, or ``module:attribute``, is from, for ``config.yaml``.
 
     That is the distribution, its version, and the hash of its file.
 
     Args:
         name: Its name.
-        among: What distributions declare; ``None`` means algorithms, and what a script has given for one, of which
+        among: Declarations of distributions; ``None`` means algorithms, and what a script has given for one, of which
             there is a hash of its source.
     """
     if among is None and is_given(name):
@@ -227,10 +227,10 @@ def origin(name: str, among: Mapping[str, Declared] | None = None) -> dict[str, 
     one = (installed() if among is None else among).get(name)
     target = name if one is None else one.target
     files = module_files(module_of(target) or target)
-    found = {} if one is None else {"object": one.target, "distribution": one.distribution, "version": one.version}
+    entries = {} if one is None else {"object": one.target, "distribution": one.distribution, "version": one.version}
     if files and files[-1].is_file():
-        found["sha256"] = hashlib.sha256(read_bytes(files[-1].resolve(), _MOST_BYTES)).hexdigest()
-    return found
+        entries["sha256"] = hashlib.sha256(read_bytes(files[-1].resolve(), _MOST_BYTES)).hexdigest()
+    return entries
 
 
 def change_text(name: str, kept: Any, here: Mapping[str, str]) -> str:
@@ -250,5 +250,5 @@ def change_text(name: str, kept: Any, here: Mapping[str, str]) -> str:
         if is_given(name):
             changed = "its source, or the layers of a network, have been changed"
             return f"{name} is another than what the run began with: {changed}"
-        return f"the file of {name} has been changed since the run began, which goes on with what it holds now"
+        return f"the file of {name} has been changed since the run began, which continues with what it holds now"
     return ""

@@ -1,4 +1,4 @@
-"""Rows of plug-ins: what is wrong with one, and errors of their functions that say whose they are."""
+"""Rows of plug-ins: what is wrong with one, and errors of their functions, with the name of the row."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ _RETURNED: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "work": ("an object of type Work", _is_a(Work)),
     "amount": ("a text", _is_a(str)),
     "sizes": ("a dict of options and values", _is_dict),
-    "tasks": ("what to train in and a list of held-out tasks, (None, []) say", _are_tasks),
+    "tasks": ("what to train in and a list of held-out tasks, e.g. (None, [])", _are_tasks),
     "environment": ("what makes an environment", _makes_env),
     "seen_env": ("an environment", is_env_instance),
     "settled": ("a dict of options and values", _is_dict),
@@ -78,13 +78,13 @@ _RETURNED: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "summary_values": ("a dict of names and numbers", _is_dict),
     "ended_early": ("None, or a number of epochs and why they are the last", _is_end),
 }
-"""What functions of a row return."""
+"""Results of the functions of a row."""
 
 
 def _check_sizes(row: Algorithm, made: Values, env: EnvSource) -> None:
-    others = made.keys() - _options_of(row)
-    usual = family_sizes(env) if others and env.known.has_family else {}  # of which a row takes what it has
-    left_out = others & usual.keys()
+    further = made.keys() - _options_of(row)
+    usual = family_sizes(env) if further and env.known.has_family else {}  # of which a row takes what it has
+    left_out = further & usual.keys()
     _check_settled(row, {name: value for name, value in made.items() if value is not None and name not in left_out})
 
 
@@ -115,7 +115,7 @@ _CHECKS: Mapping[str, Callable[[Algorithm, Any, Any], object]] = {
     "settled": _check_settled,
     "summary_values": lambda row, made, returns: to_plain(made),
 }
-"""What is looked at further in it, with the first argument of the function."""
+"""Further checks of it, with the first argument of the function."""
 _WITHOUT_OPTIONS = ("work", "amount", "largest_batch", "summary_values", "ended_early")
 """Functions that describe a run whose options have been checked: no error of theirs is about one."""
 FUNCTIONS = tuple(
@@ -128,8 +128,8 @@ def checked_row(row: Any, label: str) -> Algorithm:
     """``row``, if it can be used.
 
     Args:
-        row: What was given in its place.
-        label: What it is called in errors, with its file.
+        row: The object given as a row.
+        label: Its name in errors, with its file.
 
     Raises:
         PluginError: It cannot be used.
@@ -140,7 +140,7 @@ def checked_row(row: Any, label: str) -> Algorithm:
     if row.api != API:
         raise PluginError(
             f"{label} must be written for version {API} of the interface, got api={row.api!r}: "
-            + ("say it, api=1" if row.api is None else "install a version of it that fits this metaroll")
+            + ("declare it, api=1" if row.api is None else "install a version of it that fits this metaroll")
         )
     try:
         _check_types(row)
@@ -151,12 +151,12 @@ def checked_row(row: Any, label: str) -> Algorithm:
     return row
 
 
-def hint_for(given: Any) -> str:
+def hint_for(value: Any) -> str:
     """How to make a row of what was given in its place."""
-    name = given.__name__ if isinstance(given, type) else ""
-    if name and issubclass(given, OffPolicyLearner):
+    name = value.__name__ if isinstance(value, type) else ""
+    if name and issubclass(value, OffPolicyLearner):
         return f"make a row of it, off_policy_row({name.lower()!r}, {name}, networks, api=API)"
-    if name and issubclass(given, RLAlgorithm):
+    if name and issubclass(value, RLAlgorithm):
         return f"make a row of it, Algorithm(name={name.lower()!r}, learner={name}, api=API, ...)"
     return "Algorithm(name=...)" + (", or a subclass of metaroll.plugins.Search" if name else "")
 
@@ -172,9 +172,13 @@ def _check_types(row: Algorithm) -> None:
             raise TypeError(f"{name} must be a function, got {described(value)}")
     for name in ("filled", "follows_epochs"):
         if not _are_texts(value := getattr(row, name)):
-            raise TypeError(f"{name} must be a collection of names of fields, ('n_step',) say, got {described(value)}")
+            raise TypeError(
+                f"{name} must be a collection of names of fields such as ('n_step',), got {described(value)}"
+            )
     if not (isinstance(row.configs, tuple) and row.configs):
-        raise TypeError(f"configs must be a tuple of classes of configs, (MyConfig,) say, got {described(row.configs)}")
+        raise TypeError(
+            f"configs must be a tuple of classes of configs such as (MyConfig,), got {described(row.configs)}"
+        )
     if not isinstance(row.common, Mapping):
         raise TypeError(f"common must be a dict of options and values, got {described(row.common)}")
     presets = row.presets
@@ -221,11 +225,11 @@ def _check_options(row: Algorithm) -> None:
 
 
 def guarded(row: Algorithm, label: str) -> Algorithm:
-    """The row whose functions say in errors whose they are, and what they must return; those of metaroll need not.
+    """The row whose functions name it in errors, and what they must return; those of metaroll need not.
 
     Args:
         row: The row.
-        label: What it is called in errors, with its file.
+        label: Its name in errors, with its file.
     """
     functions = {name: getattr(row, name) for name in FUNCTIONS}
     theirs = {name: each for name, each in functions.items() if not (inspect.isfunction(each) and is_ours(each))}
@@ -256,7 +260,7 @@ def _guarded(function: Callable[..., Any], name: str, label: str, row: Algorithm
 
 
 def _is_for_the_user(error: BaseException, name: str) -> bool:
-    """Whether an error of a function of a row says what the user can do, who has given options and files."""
+    """Whether an error of a function of a row is about options and files that the user has given."""
     if isinstance(error, MetarollError | OSError) or is_out_of_memory(error):
         return True
     return isinstance(error, ValueError) and name not in _WITHOUT_OPTIONS and is_raised(error)

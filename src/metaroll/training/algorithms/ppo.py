@@ -58,7 +58,7 @@ def _build(given: BuildOptions, train: Any, test: Sequence[EnvUpdate]) -> PPO:
 
 
 def ppo_work(values: Values, steps: int) -> Work:
-    """What a run does whose epochs have ``steps`` environment steps."""
+    """The work of a run whose epochs have ``steps`` environment steps."""
     return Work(0, steps, values["num_passes"] * -(-steps // values["batch_size"]))
 
 
@@ -68,7 +68,7 @@ def ppo_batch(work: Works, values: Values) -> int:
 
 
 def ppo_notes(work: Works, given: BuildOptions, epochs: int) -> list[str]:
-    """What a user should know of the batches, and of the schedule of the learning rate."""
+    """Notes for the user on the batches, and on the schedule of the learning rate."""
     decay, batch, steps = given.values["lr_decay_epochs"], given.values["batch_size"], 0
     notes = []
     with contextlib.suppress(TypeError):  # no length of episodes is known
@@ -83,7 +83,7 @@ def ppo_notes(work: Works, given: BuildOptions, epochs: int) -> list[str]:
     return [
         *notes,
         f"the learning rate is 0 after epoch {decay} (lr_decay_epochs), and nothing is learned in the "
-        f"{epochs - decay} epochs after it; train anew with {anew}, or with fewer epochs",
+        f"{epochs - decay} epochs after it; train again with {anew}, or with fewer epochs",
     ]
 
 

@@ -1,4 +1,4 @@
-"""Learners that PPO trains on trials, as rows: trials in tasks that are drawn anew, and held-out tasks."""
+"""Learners that PPO trains on trials, as rows: trials in freshly drawn tasks, and held-out tasks."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class FreshTrials:
 
 @dataclass(frozen=True, kw_only=True)
 class TrialParts:
-    """What a learner is made of that PPO trains on trials.
+    """The parts of a learner that PPO trains on trials.
 
     Attributes:
         given: Environment and options.
@@ -108,7 +108,7 @@ def trial_row(
         learner: Its class.
         config: Its options, beside those of trials and PPO; one of them is ``trials_per_epoch``.
         make: Makes it.
-        more: Other members of the row. ``common`` and ``presets`` stand on what all of these learners need: nothing
+        more: Other members of the row. ``common`` and ``presets`` build on what all of these learners need: nothing
             follows a trial, and evaluations adapt after every episode, as in one.
     """
     usual: dict[str, Any] = {
@@ -166,7 +166,7 @@ def _environment(given: BuildOptions, train: Any) -> TrialUpdate:
 
 
 def _trials_of(given: BuildOptions, episodes: int) -> TrialUpdate:
-    """What makes trials of the nominal environment."""
+    """The update that makes trials of the nominal environment."""
     limits = given.values["max_steps"], given.values.get("context_reward_key")
     return TrialUpdate(NewEnvUpdate(given.env.family.env_constructor), episodes, *limits)
 

@@ -5,6 +5,7 @@ A new one is a module of ``contrib``, a line in its list of entry points, and an
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from metaroll.configs.table import CONFIGS
 from metaroll.data.doors.yaml_files import parse_yaml
-from metaroll.errors import UnknownNameError, command_text, option_text, said, unknown_name
+from metaroll.errors import UnknownNameError, command_text, for_reader, option_text, unknown_name
 from metaroll.training.algorithms import plugin_lookup
 
 if TYPE_CHECKING:
@@ -49,16 +50,16 @@ SIZES = ("small", "medium", "paper")
 """Sizes of a run: minutes on two cores, hours, and as it was published."""
 
 WITHOUT_TASKS = "ppo, sac (actions are numbers) or dqn (they are choices)"
-"""What to train in one environment, in messages."""
+"""Algorithms to train in one environment, in messages."""
 
 _EXAMPLES = ("crossq", "varibad")
 """Plug-ins in ``examples/plugins``."""
 
 OWN_ENV = "my_env:family"
-"""What an environment of the user is called in examples; it has no preset."""
+"""Name of an environment of the user in examples; it has no preset."""
 
 FIRST_RUN, NEXT_RUN = "pearl point-robot", "pearl cheetah-vel"
-"""What newcomers are shown: algorithm and environment of a run of minutes, and of a serious one."""
+"""Examples for newcomers: algorithm and environment of a run of minutes, and of a serious one."""
 
 
 def algorithm_names() -> list[str]:
@@ -72,9 +73,12 @@ def get_algorithm(name: str) -> Algorithm:
     Raises:
         UnknownNameError: There is none of this name; the message lists the nearest ones.
     """
-    if require_known(name) not in CONFIGS:
-        return plugin_lookup.load_row(name)
-    # Here, and each by itself: a learner is loaded when it is used, and names and presets can be listed at once.
+    return _row_of_ours(name) if name in CONFIGS else plugin_lookup.load_row(require_known(name))
+
+
+@functools.cache
+def _row_of_ours(name: str) -> Algorithm:
+    # Each module by itself: a learner is loaded when it is used, and names and presets can be listed at once.
     match name:
         case "pearl":
             from metaroll.training.algorithms import pearl as rows
@@ -92,7 +96,7 @@ def get_algorithm(name: str) -> Algorithm:
 
 
 def _tuned_of(name: str) -> Mapping[str, Any]:
-    """The entry of ``presets.yaml``, or the same of an algorithm of somebody else, which has no sizes."""
+    """The entry of ``presets.yaml``, or the same of a foreign algorithm, which has no sizes."""
     if name in _TUNED:
         return _TUNED[name]
     row = get_algorithm(name)
@@ -117,12 +121,12 @@ def has_preset(name: str, env: str) -> bool:
 
 
 def has_sizes(name: str) -> bool:
-    """Whether runs of the algorithm have sizes; those of somebody else have none."""
+    """Whether runs of the algorithm have sizes; those of foreign ones have none."""
     return bool(_tuned_of(name)["sizes"])
 
 
 def default_size(name: str, env: str, own: bool = False) -> str | None:
-    """The size of a run for which none is asked: that of a preset, which is ``None`` unless it was published.
+    """The size of a run for which none is given: that of a preset, which is ``None`` unless it was published.
 
     Args:
         name: The algorithm.
@@ -136,7 +140,7 @@ def default_size(name: str, env: str, own: bool = False) -> str | None:
 
 
 def size_values(name: str, env: str, size: str | None) -> dict[str, Any]:
-    """What a run of this size has instead of the values of ``preset``: fixed numbers, whatever the machine.
+    """The values of a run of this size that replace those of ``preset``: fixed numbers on every machine.
 
     Raises:
         UnknownNameError: There is no such size.
@@ -146,13 +150,13 @@ def size_values(name: str, env: str, size: str | None) -> dict[str, Any]:
         return {}
     if size not in SIZES:
         raise unknown_name("size", str(size), SIZES)
-    env, asked = _tuned_as(env), env
+    env, requested = _tuned_as(env), env
     published = preset_names(name) if publication(name) else []
     if size == "paper":
         if env not in published:
             where = f"for {name} in {', '.join(published)}" if published else f"none is known here for {name}"
             raise ValueError(
-                f"size 'paper' needs values that were published ({where}), got {asked}: take "
+                f"size 'paper' needs values that were published ({where}), got {requested}: take "
                 f"{option_text('size', 'small')} or medium"
             )
         return {}  # its preset
@@ -193,7 +197,7 @@ def preset_options() -> set[str]:
 
 
 def purpose(name: str) -> str:
-    """What the algorithm does, in a few words that go on behind its name."""
+    """The purpose of the algorithm, in a few words that follow its name."""
     require_known(name)
     return _tuned_of(name)["purpose"]
 
@@ -208,7 +212,7 @@ def _example(name: str) -> str:
     if name not in _EXAMPLES:
         return ""
     row = f"{name}:{name.upper()}"
-    train = said(f"metaroll.agent({row!r}, env)", command_text("train", row, "ENV"))
+    train = for_reader(f"metaroll.agent({row!r}, env)", command_text("train", row, "ENV"))
     return f"; {name} itself is a plug-in, in examples/plugins of the repository: {train} in that folder"
 
 

@@ -1,4 +1,4 @@
-"""What a run has learned, for algorithms that begin with it."""
+"""The results of a trained run, for algorithms that begin with them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class TrainedRun:
         options: A value for each option of the algorithm.
 
     Raises:
-        SnapshotError: There is no snapshot, it is damaged, or of another run than ``config.yaml`` says.
+        SnapshotError: There is no snapshot, it is damaged, or of another run than that of ``config.yaml``.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -56,7 +56,7 @@ class TrainedRun:
 
         Raises:
             ValueError: The run is of another environment than ``given``, of an algorithm that is not of metaroll, or
-                has a network of its own that this installation has not trained.
+                has a user's network that this installation has not trained.
             UntrustedRunError: The module of its network lies in its folder.
             SnapshotError: The state does not fit.
         """
@@ -68,7 +68,7 @@ class TrainedRun:
         network = network_of(self._config) or ""
         if module_of(network) is not None and not is_own(self._config):
             raise ValueError(
-                "a run with a network of its own must be one of this installation: it would execute the module of "
+                "a run with a user's network must be one of this installation: it would execute the module of "
                 f"{network!r}; name another run"
             )
         # No cluster is connected to, and the environment is the caller's.

@@ -36,7 +36,7 @@ Oracle = tuple[Any, Callable[[Any], Context | None]]
 """A policy that has access to the task, and what it observes of it."""
 
 ShotUnit = Literal["episodes", "rounds"]
-"""What k counts in a k-shot curve."""
+"""The unit of k in a k-shot curve."""
 
 _ALL_SHOTS = 5
 
@@ -50,9 +50,9 @@ class AdaptationStudy:
         shots: Numbers of exploration episodes (or rounds) k.
         shot_returns: Returns after adaptation from the first k of them, ``(num_tasks, repetitions, S, num_adapted)``.
         baselines: Returns ``(num_tasks, repetitions, num_adapted)`` of ``"no adaptation"`` (the exploration policy),
-            ``"random context"`` (adapted from all exploration episodes of another task) and ``"task oracle"`` (told the
-            task), as far as they exist.
-        shot_unit: What ``shots`` count: exploration ``"episodes"``, or ``"rounds"`` of exploring and adapting.
+            ``"random context"`` (adapted from all exploration episodes of another task) and ``"task oracle"`` (given
+            the task), as far as they exist.
+        shot_unit: The unit of ``shots``: exploration ``"episodes"``, or ``"rounds"`` of exploring and adapting.
         divergence: How far the posterior after all exploration episodes is from the prior, in nats,
             ``(num_tasks, repetitions)``; ``None`` for algorithms without a posterior.
         task_divergence: The same from the posterior after another task's exploration episodes.
@@ -97,19 +97,19 @@ class AdaptationStudy:
 
     @property
     def cell_returns(self) -> dict[str, np.ndarray]:
-        """Returns by task and repetition, shape ``(M, R)``, from which all intervals of returns can be computed anew.
+        """Returns by task and repetition, shape ``(M, R)``, from which all intervals of returns can be recomputed.
 
         ``before`` in the first exploration episode; ``after`` adaptation, and each of ``baselines`` (with ``_`` for
         spaces), mean over the adapted episodes.
         """
         result = self.result
         after = result.returns[:, :, result.num_exploration :].mean(axis=2)
-        others = {name.replace(" ", "_"): returns.mean(axis=2) for name, returns in self.baselines.items()}
-        return {"before": result.returns[:, :, 0], "after": after, **others}
+        baselines = {name.replace(" ", "_"): returns.mean(axis=2) for name, returns in self.baselines.items()}
+        return {"before": result.returns[:, :, 0], "after": after, **baselines}
 
     @property
     def gain_per_task(self) -> np.ndarray:
-        """What adapting gains: adapted minus no adaptation, in the same episodes of each task, shape ``(M,)``."""
+        """The gain of adaptation: adapted minus no adaptation, in the same episodes of each task, shape ``(M,)``."""
         cells = self.cell_returns
         return (cells["after"] - cells["no_adaptation"]).mean(axis=1)
 
@@ -154,7 +154,7 @@ class AdaptationStudy:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """What the study adds to ``EvaluationResult.to_dict``, as plain data."""
+        """The entries that the study adds to ``EvaluationResult.to_dict``, as plain data."""
         columns = self.per_task
         baselines = {}
         for name in self.baselines:
@@ -166,8 +166,8 @@ class AdaptationStudy:
         gains = self.gain_per_task.tolist()
         rows = []
         for i, row in enumerate(self.result.task_rows()):
-            others = {key: float(columns[name][i]) for key, name in zip(names, self.baselines, strict=True)}
-            rows.append({**row, **others, "gain": gains[i], "worse": bool(self.worse_per_task[i])})
+            baseline_means = {key: float(columns[name][i]) for key, name in zip(names, self.baselines, strict=True)}
+            rows.append({**row, **baseline_means, "gain": gains[i], "worse": bool(self.worse_per_task[i])})
         return {
             "gain": self.gain,
             "gain_ci_low": low,
@@ -201,7 +201,7 @@ def study_adaptation(
         oracle: A policy with access to the task, and a function from a task to what it observes; ``None`` means the
             environment's own, if it has one (see ``oracle_of``).
         engine: As in ``MetaEvaluator.evaluate``.
-        shot_unit: What ``shots`` count: ``"episodes"``, or ``"rounds"`` of the evaluator's protocol (gradient steps of
+        shot_unit: The unit of ``shots``: ``"episodes"``, or ``"rounds"`` of the evaluator's protocol (gradient steps of
             an algorithm that takes one in each); ``None`` means rounds where there are several.
         progress: Called as ``progress(done, total)``, in episodes of the whole study, while they run.
     """
@@ -215,16 +215,16 @@ def study_adaptation(
     if not shots:
         raise ValueError(f"shots must hold at least one number from 0 to {most} {shot_unit}, got none")
     oracle = oracle_of(updates[0]) if oracle is None else oracle
-    others_act = len({0, *shots} - {most}) + (len(updates) > 1) + (oracle is not None)  # perhaps without shot 0
-    told = _Parts(progress, len(updates) * evaluator.repetitions, explored, evaluator.config.num_episodes, others_act)
-    result = evaluator.evaluate(algo, engine=engine, keep_rollouts=True, progress=told.next())
+    num_further = len({0, *shots} - {most}) + (len(updates) > 1) + (oracle is not None)  # perhaps without shot 0
+    parts = _Parts(progress, len(updates) * evaluator.repetitions, explored, evaluator.config.num_episodes, num_further)
+    result = evaluator.evaluate(algo, engine=engine, keep_rollouts=True, progress=parts.next())
     count = result.returns.shape[0] * result.returns.shape[1]
     episodes = range(explored, result.returns.shape[2])
     history = [Rollouts.of(rollouts)[:explored] for rollouts in result.rollouts or ()]
 
     def returns_after(seen: Sequence[Rollouts]) -> np.ndarray:
         policies = evaluator.policies_after(algo, seen)
-        return evaluator.run_cells(policies, episodes, engine=engine, progress=told.next())
+        return evaluator.run_cells(policies, episodes, engine=engine, progress=parts.next())
 
     paired = {most: result.returns[:, :, explored:]}
     paired |= {} if result.unadapted_returns is None else {0: result.unadapted_returns}
@@ -233,14 +233,14 @@ def study_adaptation(
     baselines = {"no adaptation": after[0]}
     swapped: list[Rollouts] = []
     if len(updates) > 1:
-        others = _other_tasks(len(updates), evaluator.seed)
+        partners = _other_tasks(len(updates), evaluator.seed)
         repetitions = result.returns.shape[1]
-        swapped = [history[others[cell // repetitions] * repetitions + cell % repetitions] for cell in range(count)]
+        swapped = [history[partners[cell // repetitions] * repetitions + cell % repetitions] for cell in range(count)]
         baselines["random context"] = returns_after(swapped)
     if oracle is not None:
         policy, contexts_of_task = oracle
         contexts = [contexts_of_task(update.task) for update in updates for _ in range(evaluator.repetitions)]
-        known = evaluator.run_cells([policy] * count, episodes, contexts, engine=engine, progress=told.next())
+        known = evaluator.run_cells([policy] * count, episodes, contexts, engine=engine, progress=parts.next())
         baselines["task oracle"] = known
     returns = np.stack([after[k] for k in shots], axis=2)
     from_prior = from_others = None
@@ -256,41 +256,41 @@ def study_adaptation(
 
 
 class _Parts:
-    """The evaluation and all that acts in its adapted episodes, told of as one."""
+    """The evaluation and all policies that act in its adapted episodes, with joint progress."""
 
     def __init__(
-        self, progress: Callable[[int, int], None] | None, cells: int, explored: int, adapted: int, others: int
+        self, progress: Callable[[int, int], None] | None, cells: int, explored: int, adapted: int, further: int
     ) -> None:
         self._progress, self._done = progress, 0
-        self._total = cells * (explored + adapted * (1 + others))
+        self._total = cells * (explored + adapted * (1 + further))
 
     def next(self) -> Callable[[int, int], None] | None:
-        """What the next part tells of itself."""
-        tell, before = self._progress, self._done
-        if tell is None:
+        """The progress function of the next part."""
+        report, before = self._progress, self._done
+        if report is None:
             return None
 
         def part(done: int, total: int) -> None:
             self._done = before + done
-            tell(self._done, self._total)
+            report(self._done, self._total)
 
         return part
 
 
 def _divergences(
-    algo: HasPosterior, policies: Sequence[Any], others: Sequence[Any], repetitions: int
+    algo: HasPosterior, policies: Sequence[Any], references: Sequence[Any], repetitions: int
 ) -> np.ndarray | None:
     """How far each cell's posterior is from another, ``(num_tasks, repetitions)``; ``None`` if one is not known."""
-    found = [algo.posterior_divergence(policy, other) for policy, other in zip(policies, others, strict=True)]
-    known = [value for value in found if value is not None]
-    return np.array(known).reshape(-1, repetitions) if len(known) == len(found) else None
+    divergences = [algo.posterior_divergence(policy, other) for policy, other in zip(policies, references, strict=True)]
+    known = [value for value in divergences if value is not None]
+    return np.array(known).reshape(-1, repetitions) if len(known) == len(divergences) else None
 
 
 def _unit_of(evaluator: MetaEvaluator, unit: ShotUnit | None) -> ShotUnit:
     if unit not in (None, "episodes", "rounds"):
         raise ValueError(f"shot_unit must be 'episodes' or 'rounds', got {unit!r}")
     several = evaluator.num_rounds > 1
-    if unit == "episodes" and several and evaluator.goes_on:
+    if unit == "episodes" and several and evaluator.continues:
         raise ValueError("shot_unit must be 'rounds' where each round adapts the last one's policy, got 'episodes'")
     return ("rounds" if several else "episodes") if unit is None else unit
 
@@ -304,7 +304,7 @@ def default_shots(most: int) -> list[int]:
 def oracle_of(update: EnvUpdate) -> Oracle | None:
     """The oracle of the environment that ``update`` makes, where it has one.
 
-    That is an environment with ``oracle_context(task)``, what the oracle is told (name -> array), and
+    That is an environment with ``oracle_context(task)``, the input of the oracle (name -> array), and
     ``oracle_action(obs, contexts)``, which acts on rows of observations and of these arrays (see ``ScriptedPolicy``).
     That of an environment in a ``TrialWrapper`` does not see what this adds to observations.
     """
@@ -331,6 +331,6 @@ def _of_first_entries(
 def _other_tasks(count: int, seed: int) -> np.ndarray:
     """For each task another one: a round trip through all tasks in random order."""
     order = np.random.default_rng(derive_seed("random context", seed)).permutation(count)
-    others = np.empty(count, dtype=int)
-    others[order] = np.roll(order, 1)
-    return others
+    partners = np.empty(count, dtype=int)
+    partners[order] = np.roll(order, 1)
+    return partners

@@ -43,9 +43,9 @@ def _build_of(policy: Any) -> Hashable:
 
 
 def context_of(policy: Any) -> Context | None:
-    """What ``policy`` believes about its task, as the context of a plan; ``{}`` if it believes nothing.
+    """The belief of ``policy`` about its task, as the context of a plan; ``{}`` if it has none.
 
-    A plan without a context would be told what the engine's policy believes, which may be another one of its build.
+    A plan without a context would get the belief of the engine's policy, which may be another one of its build.
     """
     return (policy.plan_context() or {}) if isinstance(policy, Policy) else None
 

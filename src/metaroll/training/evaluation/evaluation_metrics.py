@@ -185,7 +185,7 @@ def _array(values: Any) -> np.ndarray:
 
 
 def interval_method(num_tasks: int) -> str:
-    """Method of intervals over so many tasks: ``"bca"``, ``"percentile"`` for few, whose skewness nobody knows.
+    """Method of intervals over this many tasks: ``"bca"``, ``"percentile"`` for few, whose skewness is unknown.
 
     Both stay in the range of the data. The basic bootstrap of ``bootstrap_ci`` does not: of 20 tasks with skewed
     returns, none above 0, it gives an upper bound above 0.
@@ -205,7 +205,7 @@ def independent_means(returns: np.ndarray, all_tasks: bool) -> np.ndarray:
 def without_repeats(*returns: np.ndarray) -> list[np.ndarray]:
     """Returns by task and repetition ``(M, R)`` each, ``(M, 1)`` where all repetitions are equal in every bit.
 
-    Those of a deterministic agent in a deterministic environment tell no more than one does.
+    Those of a deterministic agent in a deterministic environment carry no more information than one.
     """
     arrays = [np.asarray(one, dtype=np.float64) for one in returns]
     return [one[:, :1] for one in arrays] if all((one == one[:, :1]).all() for one in arrays) else arrays

@@ -1,4 +1,4 @@
-"""What an evaluation found: the returns of all its episodes, and what to read from them."""
+"""The result of an evaluation: the returns of all its episodes, and what follows from them."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ class EvaluationResult:
         lengths: Steps of the episodes, in the shape of ``returns``.
         success_steps: Steps up to the first success, 0 without one, in the same shape; ``None`` where the environment
             does not report it.
-        provenance: What the environment says of its versions and rules.
+        provenance: The versions and rules that the environment reports.
         rollouts: All episodes of each cell, where they were asked for.
-        verdict: Whether it adapts, where that was looked into (``Agent.evaluate``); printed, it is a sentence.
+        verdict: Whether it adapts, where that was examined (``Agent.evaluate``); printed, it is a sentence.
         all_tasks: Whether the tasks are all there are, and no sample of many: then paired differences differ by chance
             over repetitions alone.
         unadapted_returns: Returns of the exploration policy in the very episodes of the adapted one, shape
@@ -103,12 +103,12 @@ class EvaluationResult:
         return f"EvaluationResult(return {short_number(self.return_before)} -> {after} on {tasks}{known})"
 
     def _repr_html_(self) -> str:
-        """In a notebook: what it says, and the returns in each task."""
+        """In a notebook: its text, and the returns in each task."""
         rows = zip(self.task_labels, *(map(short_number, column) for column in self._columns().values()), strict=True)
         return in_notebook(str(self), ["task", *self._columns()], rows, "Mean return in each task")
 
     def _columns(self) -> dict[str, list[float]]:
-        """What is told of each task, by what it is."""
+        """The columns of the table of tasks, by name."""
         without = self.unadapted_per_task
         columns = {"first episode": self.before_per_task, "after adaptation": self.after_per_task}
         columns |= {} if without is None else {"without adaptation": without}
@@ -137,7 +137,7 @@ class EvaluationResult:
 
     @property
     def score(self) -> float:
-        """The number that stands for the evaluation: ``return_after``."""
+        """The summary number of the evaluation: ``return_after``."""
         return self.return_after
 
     @property
@@ -166,7 +166,7 @@ class EvaluationResult:
 
     @property
     def gain_per_task(self) -> np.ndarray | None:
-        """What adapting gains: adapted minus no adaptation, in the same episodes of each task, shape ``(M,)``."""
+        """The gain of adaptation: adapted minus no adaptation, in the same episodes of each task, shape ``(M,)``."""
         without = self.unadapted_per_task
         return None if without is None else self.after_per_task - without
 
@@ -177,7 +177,7 @@ class EvaluationResult:
 
     @cached_property
     def return_after_iqm_interval(self) -> Interval:
-        """Its stratified bootstrap interval (repetitions are drawn anew in each task); NaN for one repetition."""
+        """Its stratified bootstrap interval (repetitions are redrawn in each task); NaN for one repetition."""
         return interval_of_iqm(self._runs, generator=0)
 
     @property
@@ -218,7 +218,7 @@ class EvaluationResult:
         is above ``success_rate`` is the bias.
 
         Args:
-            num_episodes: Episodes that count per name; at least so many adapted ones are needed per cell.
+            num_episodes: Episodes that count per name; at least this many adapted ones are needed per cell.
         """
         if self.success_steps is None or self.lengths is None:
             raise ValueError("the environment reports no success: give it an env_info of that name")
@@ -305,7 +305,7 @@ class EvaluationResult:
 
     @property
     def task_labels(self) -> list[str]:
-        """What each task is, in a few words: its values (``velocity=1.42``), or its name where it has none."""
+        """A short text for each task: its values (``velocity=1.42``), or its name where it has none."""
         return _task_labels(self.task_names, self.tasks)
 
     def task_rows(self) -> list[dict[str, Any]]:
@@ -394,7 +394,7 @@ class PolicyEvaluation:
         return f"PolicyEvaluation(return {with_interval(self.return_mean, self.return_interval)} on {where})"
 
     def _repr_html_(self) -> str:
-        """In a notebook: what it says, and the return in each task."""
+        """In a notebook: its text, and the return in each task."""
         labels, means = _task_labels(self.task_names, self.tasks), self.returns.mean(axis=1).tolist()
         ends = zip(self.returns.min(axis=1).tolist(), self.returns.max(axis=1).tolist(), strict=True)
         rows = [
@@ -422,7 +422,7 @@ class PolicyEvaluation:
 
     @property
     def score(self) -> float:
-        """The number that stands for the evaluation: ``return_mean``."""
+        """The summary number of the evaluation: ``return_mean``."""
         return self.return_mean
 
     @property

@@ -1,4 +1,4 @@
-"""What evaluators have in common: held-out tasks, drawn once; cells with seeds of their own; an engine; a state."""
+"""The common base of evaluators: held-out tasks, drawn once; cells with seeds of their own; an engine; a state."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ class Evaluator(Stateful, ABC, Generic[C]):
             count = sampler.n_tasks if self.num_test_tasks is None else self.num_test_tasks
             if count is None:
                 name = self._called("num_test_tasks")
-                raise ValueError(f"{name} must be given: test_task_sampler does not say how many tasks it has")
+                raise ValueError(f"{name} must be given: test_task_sampler has no number of tasks")
             updates = list(sampler.sample(count))
             if not updates:
                 raise ValueError(f"test_task_sampler must give at least one task, got {count}")
@@ -225,7 +225,7 @@ class Evaluator(Stateful, ABC, Generic[C]):
         return tasks if tasks is not None and is_tree(tasks) else None
 
     def _restore_tasks(self, tasks: list[Any] | None) -> None:
-        """Go on with these tasks; ``SnapshotError`` if the sampler gives others, and they cannot be replaced."""
+        """Continue with these tasks; ``SnapshotError`` if the sampler gives others, and they cannot be replaced."""
         if tasks is not None and self.test_task_sampler is not None:
             self._updates = _with_tasks(self.test_task_sampler.sample(len(tasks)), tasks)
 
@@ -269,9 +269,10 @@ class Evaluator(Stateful, ABC, Generic[C]):
                 self._engine = self._make_engine(policies[0])
             engine = self._engine
         updates = self.draw() or [None]
-        given = [None] * len(policies) if contexts is None else contexts
-        told = [
-            context_of(policy) if context is None else context for policy, context in zip(policies, given, strict=True)
+        contexts_given = [None] * len(policies) if contexts is None else contexts
+        contexts_used = [
+            context_of(policy) if context is None else context
+            for policy, context in zip(policies, contexts_given, strict=True)
         ]
         plans = [
             [
@@ -285,7 +286,7 @@ class Evaluator(Stateful, ABC, Generic[C]):
                 )
                 for spot in (self._cell(cell, episode) for episode in episodes)
             ]
-            for cell, context in enumerate(told)
+            for cell, context in enumerate(contexts_used)
         ]
         new = run_with_policies(engine, policies, plans, progress)
         history[:] = [before + rollouts for before, rollouts in zip(history, new, strict=True)]
@@ -402,16 +403,16 @@ class PolicyEvaluator(Evaluator[EvaluationConfig]):
 
 
 def counted(progress: Callable[[int, int], None] | None, total: int) -> Callable[[int, int], None] | None:
-    """What an engine calls with the numbers of new rollouts and steps, so that ``progress`` hears of all episodes."""
+    """A callback for the engine (numbers of new rollouts and steps), by which ``progress`` counts all episodes."""
     if progress is None:
         return None
-    tell, done = progress, 0
-    tell(0, total)
+    report, done = progress, 0
+    report(0, total)
 
     def add(rollouts: int, steps: int) -> None:
         nonlocal done
         done += rollouts
-        tell(done, total)
+        report(done, total)
 
     return add
 
@@ -420,7 +421,7 @@ def _refuse_overlap(train_tasks: Sequence[Any] | None, updates: Sequence[EnvUpda
     """``TaskOverlapError`` if one of ``updates`` is for a training task (values are compared exactly)."""
     for position, same in find_overlaps(train_tasks or (), [update.task for update in updates]):
         update = updates[position]
-        # The name of a constructor tells nothing: two lambdas share one without being the same.
+        # The name of a constructor proves nothing: two lambdas share one without being the same.
         if update.task is not None and not (isinstance(update, NewEnvUpdate) and isinstance(update.task, str)):
             raise TaskOverlapError(
                 f"test task {position} is training task {same}: {update.task!r}; split the tasks so that none is in "

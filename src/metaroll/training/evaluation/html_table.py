@@ -9,11 +9,11 @@ __all__ = ["in_notebook", "table"]
 
 
 def table(head: Sequence[str], body: Iterable[Sequence[str]], caption: str) -> str:
-    """A table that scrolls in a box of its own where it is too wide."""
+    """A table that scrolls in its own box where it is too wide."""
     heads = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in head)
     rows = ""
-    for first, *others in body:
-        cells = "".join(f"<td>{html.escape(cell)}</td>" for cell in others)
+    for first, *cells_after in body:
+        cells = "".join(f"<td>{html.escape(cell)}</td>" for cell in cells_after)
         rows += f'<tr><th scope="row">{html.escape(first)}</th>{cells}</tr>'
     label = html.escape(caption)
     return (

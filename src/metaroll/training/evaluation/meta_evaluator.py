@@ -39,22 +39,22 @@ class MetaEvaluator(Evaluator[MetaEvaluationConfig]):
     exploration has noise that adapted episodes lack, the first episode is no measure of the policy before adaptation:
     exploration policies then act in the adapted episodes, too (``EvaluationResult.unadapted_returns``).
 
-    Who acts in the adapted episodes is made by one function (``policies_after``), for the agent and for all that it is
-    compared with; they differ in the data alone. Nobody adapts to adapted episodes.
+    The policy of the adapted episodes is made by one function (``policies_after``), for the agent and for all that it
+    is compared with; they differ in the data alone. Adapted episodes are never adapted to.
 
     - By default (garage): all exploration episodes under the exploration policy, one adaptation, then ``num_episodes``
       adapted episodes.
     - ``posterior_sampling`` (PEARL, arXiv:1903.08254; oyster): after ``num_prior_episodes`` episodes the policy is
       adapted again after every exploration episode, from all episodes of the cell so far; then follow ``num_episodes``
       adapted episodes.
-    - ``adaptation_rounds`` (several gradient steps, say): ``episodes_per_round`` episodes and an adaptation, so many
+    - ``adaptation_rounds`` (e.g. several gradient steps): ``episodes_per_round`` episodes and an adaptation, this many
       times, before the adapted episodes.
 
     Attributes:
         num_rounds: How often exploration episodes are followed by an adaptation, once an algorithm is known.
         round_length: Exploration episodes of each round.
-        goes_on: Whether a round adapts the policy of the last one.
-        worker_class, worker_args: What the documented constructor was given.
+        continues: Whether a round adapts the policy of the last one.
+        worker_class, worker_args: Arguments of the documented constructor.
 
     Args:
         config: Settings; ``None`` means the defaults.
@@ -139,7 +139,7 @@ class MetaEvaluator(Evaluator[MetaEvaluationConfig]):
             adapts: dict[str, Any] = {"num_prior_episodes": self.config.num_prior_episodes}
         else:
             rounds = {"adaptation_rounds": self.num_rounds, "episodes_per_round": self.round_length}
-            adapts = {**rounds, "adapt_from": "last" if self.goes_on else self.config.adapt_from}
+            adapts = {**rounds, "adapt_from": "last" if self.continues else self.config.adapt_from}
         return {
             "n_exploration_traj": self.num_adaptation_episodes,
             "n_test_rollouts": self.config.num_episodes,
@@ -233,7 +233,7 @@ class MetaEvaluator(Evaluator[MetaEvaluationConfig]):
         Args:
             policies: One per cell (task by task, all repetitions of one after the other).
             episodes: Which episodes of each cell.
-            contexts: What the policy of each cell has access to; ``None`` means what it believes.
+            contexts: Context of the policy of each cell; ``None`` means its own belief.
             engine, progress: As in ``evaluate``.
         """
         return self._returns(self.cell_rollouts(policies, episodes, contexts, engine=engine, progress=progress))
@@ -264,8 +264,8 @@ class MetaEvaluator(Evaluator[MetaEvaluationConfig]):
         """Returns of another policy in the very cells of ``evaluate``, e.g. of an oracle or a floor.
 
         Args:
-            policy: What acts in all cells.
-            contexts_of_task: What the policy has access to of a task.
+            policy: The policy that acts in all cells.
+            contexts_of_task: Context of the policy in a task.
             test_rollouts_per_task, engine: As in ``evaluate``.
 
         Returns:
@@ -278,17 +278,17 @@ class MetaEvaluator(Evaluator[MetaEvaluationConfig]):
         return self.run_cells([policy] * len(tasks), episodes, contexts, engine=engine)
 
     def policies_after(self, algo: MetaRLAlgorithm, data: Sequence[Rollouts]) -> list[Any]:
-        """Who acts in the adapted episodes: new exploration policies, adapted to ``data`` as the protocol has it.
+        """The policies of the adapted episodes: new exploration policies, adapted to ``data`` as the protocol has it.
 
         Args:
-            algo: Who adapts.
-            data: What each cell has seen, the same number of episodes; none: those of no adaptation. Rounds that go on
-                from each other's policies take them round by round.
+            algo: The adapting algorithm.
+            data: Episodes of each cell, the same number of episodes; none: those of no adaptation. Rounds that
+                continue from each other's policies take them round by round.
         """
         policies, number = fresh_policies(algo, len(data), self.seed), len(data[0])
         if not number:
             return policies
-        if not self.goes_on or self.num_rounds == 1:
+        if not self.continues or self.num_rounds == 1:
             return adapt_policies(algo, policies, data, self.draw()[0], self.seed, fresh=False)
         for end in range(self.round_length, number + 1, self.round_length):
             policies = self.adapted(algo, policies, [rollouts[:end] for rollouts in data])
@@ -298,15 +298,15 @@ class MetaEvaluator(Evaluator[MetaEvaluationConfig]):
         """Policies of all cells, adapted to the episodes so far as the protocol has it.
 
         Args:
-            algo: Who adapts.
+            algo: The adapting algorithm.
             policies: Those that made the last episodes, given up by the caller.
             history: All episodes of each cell, the same number of them.
         """
         done = len(history[0])
         again = done > (self.config.num_prior_episodes if self.config.posterior_sampling else self.round_length)
-        last = self.goes_on
-        # An exploration policy is given up by whoever adapts it, so further adaptations start from fresh ones,
-        # unless the algorithm says that it takes its adapted policies as well (copying networks takes time).
+        last = self.continues
+        # An exploration policy is consumed by its adaptation, so further adaptations start from fresh ones,
+        # unless the algorithm declares that it takes its adapted policies as well (copying networks takes time).
         fresh = again and not last and not algo.info.adapts_again
         first = done - self.round_length if last else 0
         return adapt_policies(algo, policies, history, self.draw()[0], self.seed, fresh=fresh, first=first)
@@ -314,11 +314,11 @@ class MetaEvaluator(Evaluator[MetaEvaluationConfig]):
     # -- helpers -------------------------------------------------------------------------------------------------------
 
     def _follow(self, inner_steps: int) -> None:
-        """Settle rounds and episodes, for an algorithm that learns to adapt in so many steps."""
+        """Settle rounds and episodes, for an algorithm that learns to adapt in that many steps."""
         config = self.config
         self.num_rounds, self.round_length = config.rounds(inner_steps)
         follows = config.adaptation_rounds is None and config.episodes_per_round is None and self.num_rounds > 1
-        self.goes_on = follows or config.adapt_from == "last"
+        self.continues = follows or config.adapt_from == "last"
 
     def _rounds(self) -> list[range]:
         """Exploration episodes between adaptations."""
@@ -367,13 +367,13 @@ def adapt_policies(
     """Policies adapted from the rollouts in ``history``, one cell each.
 
     Args:
-        algo: Who adapts.
+        algo: The adapting algorithm.
         policies: One per cell, given up by the caller.
         history: Rollouts of each cell, the same number of them.
         update: Of the first task; its environment has the spaces, where the algorithm does not know them.
         seed: Seed for algorithms that draw from global generators.
         fresh: Adapt new exploration policies instead of ``policies``.
-        first: Leave out so many rollouts of each cell.
+        first: Leave out this many rollouts of each cell.
 
     Raises:
         ValueError: The algorithm returned another number of policies.
@@ -397,5 +397,5 @@ def _spec_of(update: EnvUpdate) -> EnvSpec:
     try:
         return EnvSpec.from_env(env)
     finally:
-        if not isinstance(update, ExistingEnvUpdate):  # that one belongs to somebody
+        if not isinstance(update, ExistingEnvUpdate):  # that one belongs to the caller
             env.close()

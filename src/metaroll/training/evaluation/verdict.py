@@ -1,4 +1,4 @@
-"""Does an agent adapt? What the paired returns of a study say, in a few facts."""
+"""Does an agent adapt? What the paired returns of a study show, in a few facts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from metaroll.training.evaluation.numbers import with_interval
 __all__ = ["FEWEST_TASKS", "HARDLY_CHANGES", "HARDLY_DIFFERS", "Estimate", "Verdict", "Word", "judge", "least_effect"]
 
 Word = Literal["adapts", "improves", "gets worse", "hardly changes", "no evidence", "no verdict"]
-"""What a verdict comes to; sentence, flag, file, color and report follow from it."""
+"""The outcome of a verdict; sentence, flag, file, color and report follow from it."""
 
 _MOST_NAMED = 5
 HARDLY_DIFFERS = 0.1
@@ -40,7 +40,7 @@ evaluations."""
 class Estimate(NamedTuple):
     """A mean over tasks and the 95 % interval of paired differences by sign flips; NaN bounds of too few tasks.
 
-    The interval lies above 0 where flips of the signs of the differences tell, one-sided at 2.5 %, that chance would
+    The interval lies above 0 where flips of the signs of the differences show, one-sided at 2.5 %, that chance would
     hardly make so large a mean.
     """
 
@@ -102,7 +102,7 @@ class Verdict:
 
     @property
     def word(self) -> Word:
-        """What it comes to.
+        """The outcome.
 
         - ``"no verdict"``: fewer than ``FEWEST_TASKS`` tasks (or repetitions, see ``num_repetitions``).
         - ``"hardly changes"``: the interval of ``gain`` does not hold 0, but ``gain`` is nearer to it than
@@ -148,7 +148,7 @@ class Verdict:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain data, the sentence first."""
-        told: dict[str, Any] = {
+        entries: dict[str, Any] = {
             "text": self.text,
             "word": self.word,
             "adapts": self.adapts,
@@ -157,24 +157,24 @@ class Verdict:
             **self.gain.to_dict("gain"),
             "least_effect": self.least_effect,
         }
-        told["own_data"] = self.own_data
+        entries["own_data"] = self.own_data
         for name, estimate in (
             ("own_data_gain", self.own_data_gain),
             ("oracle_room", self.oracle_room),
             ("oracle_share", self.oracle_share),
         ):
-            told |= {} if estimate is None else estimate.to_dict(name)
+            entries |= {} if estimate is None else estimate.to_dict(name)
         if self.posterior_divergence is not None:
-            told["posterior_divergence"] = self.posterior_divergence
-            told["posterior_differs"] = self.posterior_differs
+            entries["posterior_divergence"] = self.posterior_divergence
+            entries["posterior_differs"] = self.posterior_differs
         if self.task_divergence is not None:
-            told["task_divergence"] = self.task_divergence
-            told["posterior_tells_tasks"] = self.posterior_tells_tasks
-        told["n_failing"] = len(self.failing)
-        told["failing_tasks"] = [
+            entries["task_divergence"] = self.task_divergence
+            entries["posterior_tells_tasks"] = self.posterior_tells_tasks
+        entries["n_failing"] = len(self.failing)
+        entries["failing_tasks"] = [
             {"index": index, "task": text} for index, text in zip(self.failing, self.failing_tasks, strict=True)
         ]
-        return told
+        return entries
 
 
 def judge(
@@ -199,7 +199,7 @@ def judge(
         floor: Of the best policy that does not adapt, where that is known; ``None`` means ``no_adaptation``.
         divergence: ``KL(posterior || prior)`` in nats.
         task_divergence: ``KL(posterior || posterior given another task's data)``.
-        tasks: What the tasks are, in words; without them they are called ``task 0``, ``task 1``, ...
+        tasks: Descriptions of the tasks; without them they are called ``task 0``, ``task 1``, ...
         all_tasks: Whether these are all the tasks there are, and no sample of many: then repetitions differ by chance
             alone, intervals are over them, and the verdict is one on these tasks. All that are equal in every bit count
             as one.
@@ -208,16 +208,16 @@ def judge(
         ShapeError: The arrays are not all of one shape, or there is no task.
     """
     after, without = (np.asarray(values, dtype=np.float64) for values in (adapted, no_adaptation))
-    others = {"mismatched": mismatched, "oracle": oracle, "floor": floor}
-    others |= {"divergence": divergence, "task_divergence": task_divergence}
-    known = {name: np.asarray(values, np.float64) for name, values in others.items() if values is not None}
+    optional = {"mismatched": mismatched, "oracle": oracle, "floor": floor}
+    optional |= {"divergence": divergence, "task_divergence": task_divergence}
+    known = {name: np.asarray(values, np.float64) for name, values in optional.items() if values is not None}
     count = len(after) if after.ndim in (1, 2) else 0
     shapes = {"adapted": after.shape, "no_adaptation": without.shape, **{n: v.shape for n, v in known.items()}}
     names = list(tasks) or [f"task {i}" for i in range(count)]
     if not count or not after.size or len(names) != count or set(shapes.values()) != {after.shape}:
-        given = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+        shown = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
         raise ShapeError(
-            f"all returns must have shape (M,), one per task, or (M, R), with a text for each task, got {given}"
+            f"all returns must have shape (M,), one per task, or (M, R), with a text for each task, got {shown}"
         )
     cells = {name: values.reshape(count, -1) for name, values in known.items()}
     after, without = after.reshape(count, -1), without.reshape(count, -1)
@@ -282,7 +282,7 @@ def _share(after: np.ndarray, floor: np.ndarray, oracle: np.ndarray) -> Estimate
 
 
 def _sentence(verdict: Verdict) -> str:
-    """What ``Verdict.text`` says."""
+    """The sentence of ``Verdict.text``."""
     gain = with_interval(verdict.gain.value, verdict.gain.interval, sign="+")
     tasks = f"{verdict.num_tasks} task{'' if verdict.num_tasks == 1 else 's'}"
     if verdict.word == "no verdict":
@@ -304,16 +304,16 @@ def _sentence(verdict: Verdict) -> str:
     else:
         parts.append(f"helps in all {tasks}")
     if verdict.num_repetitions is not None:
-        parts.append(f"said of these {tasks} alone, which are all there are ({verdict.num_repetitions} repetitions)")
+        parts.append(f"for these {tasks} alone, which are all there are ({verdict.num_repetitions} repetitions)")
     return "; ".join([*parts, *_about_posterior(verdict)])
 
 
 def _on_so_few(verdict: Verdict, tasks: str) -> str:
     number, what = verdict.num_repetitions, f"{FEWEST_TASKS} or more"
     if number is None:
-        return f"on {tasks}; from chance it can be told with {what}"
+        return f"on {tasks}; it takes {what} to tell it from chance"
     times = f"{number} repetition{'' if number == 1 else 's'}"
-    return f"in {times} of these {tasks}; from chance it can be told with {what} repetitions"
+    return f"in {times} of these {tasks}; it takes {what} repetitions to tell it from chance"
 
 
 def _not_by_its_data(verdict: Verdict, gain: str) -> str:

@@ -237,7 +237,7 @@ class LocalRunner(RunnerServices):
         self.check_resumes(args.n_epochs)
         snapshot, from_dir = self._restored
         self._args, self._restored = args, None
-        moved = self._store.go_on_from(snapshot, from_dir, self._exist_ok, self._config)
+        moved = self._store.continue_from(snapshot, from_dir, self._exist_ok, self._config)
         self._callbacks.keep_among({snapshot.iteration, *self._store.snapshots})
         if moved:
             self.save(snapshot.iteration)

@@ -23,7 +23,7 @@ from metaroll.envs.base.task_family import USUAL_TEST_TASKS, USUAL_TRAIN_TASKS
 from metaroll.envs.lookup.name_hints import refuse_misread
 from metaroll.envs.lookup.registry import family_names, installed
 from metaroll.envs.lookup.source import EnvSource, make_env
-from metaroll.errors import FileKey, UsageError, named_as, option_name, option_text, said, unknown_name
+from metaroll.errors import FileKey, UsageError, for_reader, named_as, option_name, option_text, unknown_name
 from metaroll.option_names import GIVEN, understood
 from metaroll.policies.own_body import has_own_body
 from metaroll.rollouts.configs import EngineConfig, PoolTimeouts, check_address
@@ -161,7 +161,7 @@ def check_names(algo: str, env: EnvSource) -> None:
         refuse_misread(env.name)
         if env.name in gymnasium.registry:
             family = f"TaskFamily.from_params({env.name!r}, {{constant: (low, high)}})"
-            how = said(
+            how = for_reader(
                 f"Say what they are, family = metaroll.{family}, and take metaroll.agent({algo!r}, family)",
                 f"Say in a file my_env.py what they are, family = {family}, and train in my_env:family",
             )
@@ -202,17 +202,18 @@ def resolve(
     known = {option.name for option in options}
     sizes = description.sizes(env)
     own = {name: value for name, value in sizes.items() if name in known and value is not None}
+    name, tuned = env.name, preset(algo, env.name)
     size = _size_of(algo, env, layers) if size is None else size
-    sized = {"size": size, **_fitting(env, size_values(algo, env.name, size))}
-    ours = [("the environment", own), ("the preset", preset(algo, env.name)), ("the size", sized)]
+    sized = {"size": size, **_fitting(env, size_values(algo, name, size))}
+    usual = merge_layers(options, [("the environment", own), ("the preset", tuned), ("the size", sized)])
     with named_as(names):
-        values = _settled(algo, env, ours, layers, kept) | {"size": size}
+        values = _settled(algo, env, usual, tuned, layers, kept) | {"size": size}
         if final:
             check_machine(parts_of(RunConfig, values))
             for kind in (*description.configs, evaluation_config(algo)):
                 parts_of(kind, values)
-    sections: dict[str, Any] = {"command": command, "algo": algo, "env": env.name}
-    sections |= origins(algo, env.name, values.get("policy"))
+    sections: dict[str, Any] = {"command": command, "algo": algo, "env": name}
+    sections |= origins(algo, name, values.get("policy"))
     for option in options:
         sections.setdefault(option.section, {})[option.name] = values[option.name]
     return sections
@@ -221,13 +222,14 @@ def resolve(
 def _settled(
     algo: str,
     env: EnvSource,
-    ours: Iterable[tuple[str, Mapping[str, Any]]],
+    usual: Mapping[str, Any],
+    tuned: Mapping[str, Any],
     layers: Sequence[tuple[str, Mapping[str, Any]]],
     kept: bool,
 ) -> dict[str, Any]:
-    """A value for each option, from what is usual (``ours``) and what was given: none is missing, none is idle."""
-    description, options, tuned = get_algorithm(algo), run_options(algo), preset(algo, env.name)
-    values, usual = merge_layers(options, [*ours, *layers]), merge_layers(options, ours)
+    """A value for each option, from what is ``usual`` (of a preset: ``tuned``) and given: none is missing or idle."""
+    description, options = get_algorithm(algo), run_options(algo)
+    values = merge_layers(options, layers, usual)
     for name in description.follows_epochs:
         if name in tuned and not any(name in layer for _, layer in layers):
             values[name] = values["epochs"]
@@ -245,7 +247,7 @@ def _settled(
     missing = [option for option in options if values[option.name] is MISSING]
     if missing:
         flags = ", ".join(option_text(option.name) for option in missing)
-        how = said("", " by flag or with --config FILE")
+        how = for_reader("", " by flag or with --config FILE")
         raise ValueError(f"{algo} in {env} has no default for {flags}: give a value{how}")
     if env.is_varied and any(where == GIVEN and layer.get("randomize") == "default" for where, layer in layers):
         asked_for = option_text("randomize", "default")
@@ -364,8 +366,8 @@ def build(
     if config["algorithm"].get("max_steps", 0) is None:  # not in resolve, which also tells defaults for --help
         limit = option_text("max_steps", 200)
         raise ValueError(f"{config['env']} has no time limit: give one, {limit} say")
-    train_tasks, test_tasks = split_tasks(config, source)
     description, given = get_algorithm(config["algo"]), BuildOptions.of(config, source)
+    train_tasks, test_tasks = description.tasks(given, None)
     learned_in = description.environment(given, train_tasks)
     _check_reward_keys(config, learned_in)
     _check_evaluations(config)

@@ -62,7 +62,7 @@ def file_layer(path: Path, algo: str, env: str) -> tuple[str, dict[str, Any]]:
         if written:  # written by some version of this library: nobody has typed its names
             file, document = RunFile(path), current_names({**document, "algo": algo})
         values = flat_values(document) | {key: document[key] for key in OF_RUNS if key in document and not written}
-        return file, run_folder.found_paths(values, path.parent)
+        return file, run_folder.resolved_paths(values, path.parent)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 

@@ -21,8 +21,8 @@ from metaroll.errors import (
     UsageError,
     blame_input,
     command_text,
+    for_reader,
     option_name,
-    said,
 )
 from metaroll.option_names import GIVEN
 from metaroll.rollouts.failures import without_advice
@@ -389,14 +389,14 @@ def _finish(
         view.message(f"ended after {epochs} epochs: {ended[1]}")
     if (best := experiment.runner.best) is not None:
         more["best"] = best
-        how = said("metaroll.load(..., from_epoch='best')", "--from-epoch best")
+        how = for_reader("metaroll.load(..., from_epoch='best')", "--from-epoch best")
         value = f"best {best['metric']}, {best['value']:.6g}, after {best['iteration']} epochs"
         view.message(f"{value}: {how} takes that one")
     steps, seconds = int(experiment.runner.total_env_steps), round(experiment.runner.total_seconds, 2)
     more = {**more, "protocol": evaluator.protocol(experiment.algo), "env_steps": steps, "seconds": seconds}
     summary = summary_of(config, experiment.source, result, split, epochs=epochs, **more)
     write_json(folder / run_folder.SUMMARY_FILE, summary)
-    evaluates = f"{said('agent.evaluate(), or ', '')}{command_text('evaluate', folder)}"
+    evaluates = f"{for_reader('agent.evaluate(), or ', '')}{command_text('evaluate', folder)}"
     view.run_ends(summary, result, folder, command_text("train", *NEXT_RUN.split()) if is_demo else evaluates)
     return summary
 

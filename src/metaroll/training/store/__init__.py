@@ -1,1 +1,1 @@
-"""What a run leaves on disk: files, snapshots, metrics, logs."""
+"""Files of a run: snapshots, metrics, logs."""

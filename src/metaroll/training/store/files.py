@@ -73,7 +73,7 @@ def write_json(path: str | Path, value: Any) -> None:
     write_text(path, text + "\n")
 
 
-def read_json(path: str | Path, hint: str = "restore it from a copy, or write it anew") -> Any:
+def read_json(path: str | Path, hint: str = "restore it from a copy, or write it again") -> Any:
     """Content of a JSON file; ``SnapshotError`` with ``hint`` if it is damaged."""
     return json_files.read_json(path, SnapshotError, hint)
 
@@ -109,7 +109,7 @@ def save_tree(folder: str | Path, name: str, tree: Any, row_files: RowFiles | No
     sums: dict[str, dict[str, int]] = {}
 
     def write(file: BinaryIO) -> None:
-        save_file(arrays, file.name)  # in a file of its own, which has another mode than those of a run
+        save_file(arrays, file.name)  # in its own file, which has another mode than those of a run
         os.chmod(file.name, os.fstat(file.fileno()).st_mode & 0o777)
         with open(file.name, "rb+") as written:
             os.fsync(written.fileno())
@@ -145,8 +145,10 @@ def load_tree(folder: str | Path, name: str, hint: str = _CURE) -> Any:
             raise SnapshotError(f"{path} is missing: the snapshot is incomplete; {hint}")
     document = json_files.read_json(json_path, SnapshotError, hint, max_bytes=_MOST_JSON, least=MAX_BYTES)
     if not isinstance(document, dict) or document.get("format") != _FORMAT:
-        found = document.get("format") if isinstance(document, dict) else document
-        raise SnapshotError(f"{json_path} must have format {_FORMAT}, got {found!r}: use the metaroll that wrote it")
+        stored_format = document.get("format") if isinstance(document, dict) else document
+        raise SnapshotError(
+            f"{json_path} must have format {_FORMAT}, got {stored_format!r}: use the metaroll that wrote it"
+        )
     expected, rows = document.get("arrays"), document.get("rows", {})
     is_whole = isinstance(expected, dict) and expected.keys() == {"size", "crc32"} and isinstance(rows, dict)
     if not is_whole or "tree" not in document:
@@ -157,8 +159,8 @@ def load_tree(folder: str | Path, name: str, hint: str = _CURE) -> Any:
     try:
         return decode(document["tree"], arrays)
     except (DamagedFileError, MemoryError) as error:
-        told = f"does not fit {arrays_path.name} ({error})"
-        raise SnapshotError(f"{json_path} {told}; {hint}", json_path) from error
+        problem = f"does not fit {arrays_path.name} ({error})"
+        raise SnapshotError(f"{json_path} {problem}; {hint}", json_path) from error
 
 
 def is_tree(value: Any) -> bool:

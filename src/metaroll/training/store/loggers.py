@@ -48,9 +48,9 @@ class MetricLogger(Protocol):
     """Shows the numbers of a run elsewhere, over its environment steps."""
 
     def open(self, run_dir: Path, env_steps: int) -> None:
-        """Begin, or go on after ``env_steps``: what was shown of later steps does not count.
+        """Begin, or continue after ``env_steps``: what was shown of later steps does not count.
 
-        What is needed to go on with the same display (its id, say) is kept in the run folder.
+        What is needed to continue with the same display (e.g. its id) is kept in the run folder.
         """
         ...
 
@@ -64,7 +64,7 @@ class MetricLogger(Protocol):
 
 
 def _tag_of(row: MetricRow) -> str:
-    """``phase/metric``; numbers of single tasks stand apart, as ``phase per task/metric/task``."""
+    """``phase/metric``; numbers of single tasks are separate, as ``phase per task/metric/task``."""
     if row.task is None:
         return f"{row.phase}/{row.metric}"
     return f"{row.phase} per task/{row.metric}/{row.task}"
@@ -98,7 +98,7 @@ class LoggerGroup:
             self._opened.append(logger)
 
     def write(self, rows: Sequence[MetricRow]) -> None:
-        """Tell all; an error of one is a warning."""
+        """Write to all; an error of one is a warning."""
         for logger in tuple(self._opened):
             try:
                 logger.write(rows)
@@ -170,7 +170,7 @@ def require_wandb() -> None:
 class WandbLogger:
     """Sends numbers to a project of Weights & Biases, drawn over environment steps.
 
-    The id of the W&B run is kept in ``wandb.json`` of the run folder: a resumed run goes on in the same one. What it
+    The id of the W&B run is kept in ``wandb.json`` of the run folder: a resumed run continues in the same one. What it
     computes again is sent again; these are the same numbers at the same steps. ``WANDB_MODE=offline`` keeps everything
     in the run folder.
 
@@ -188,7 +188,7 @@ class WandbLogger:
         self._run: Any = None
 
     def open(self, run_dir: Path, env_steps: int) -> None:
-        """Begin a W&B run, or go on with the one of this run folder; see ``MetricLogger``."""
+        """Begin a W&B run, or continue with the one of this run folder; see ``MetricLogger``."""
         import wandb
 
         self.close()

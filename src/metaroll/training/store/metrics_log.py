@@ -44,7 +44,7 @@ def scalar(name: str, value: Any) -> int | float:
     try:
         number = float(value)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise TypeError(f"metric {name!r} must be one number, got {value!r}; log its mean, say") from error
+        raise TypeError(f"metric {name!r} must be one number, got {value!r}; log e.g. its mean") from error
     return number
 
 
@@ -56,7 +56,7 @@ class MetricsLog:
 
     Args:
         run_dir: Folder of the run; ``None`` keeps nothing.
-        loggers: Who gets every number that has been written.
+        loggers: Receivers of every number that has been written.
     """
 
     def __init__(self, run_dir: str | Path | None, loggers: Sequence[MetricLogger] = ()) -> None:

@@ -72,9 +72,9 @@ def _key(make: bool = False) -> bytes | None:
                 os.unlink(new)
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
         try:
-            status, found = os.fstat(descriptor), os.read(descriptor, _KEY_BYTES + 1)
+            status, key = os.fstat(descriptor), os.read(descriptor, _KEY_BYTES + 1)
         finally:
             os.close(descriptor)
-        if len(found) == _KEY_BYTES and status.st_uid == os.getuid() and not status.st_mode & 0o077:
-            return found
+        if len(key) == _KEY_BYTES and status.st_uid == os.getuid() and not status.st_mode & 0o077:
+            return key
     return None

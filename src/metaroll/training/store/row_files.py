@@ -1,4 +1,4 @@
-"""Rows of replay memories in snapshots: blocks in files of their own, which the next snapshot shares."""
+"""Rows of replay memories in snapshots: blocks in their own files, which the next snapshot shares."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BLOCK = 1 << 22
 
 
 class _Known(NamedTuple):
-    """What was written of an array: its past, rows that had come in, rows of a block, and the entry of each file."""
+    """Record of a written array: its past, rows that had come in, rows of a block, and the entry of each file."""
 
     history: History | None
     num_written: int
@@ -49,7 +49,7 @@ class RowFiles:
         self.folder, self._before = folder, None
 
     def takes(self, array: np.ndarray) -> TypeGuard[RingRows]:
-        """Whether an array is one for files of its own."""
+        """Whether an array goes into separate files."""
         return isinstance(array, RingRows) and array.history is not None and array.nbytes > _BLOCK
 
     def write(self, path: str, stem: str, rows: RingRows) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def load_rows(folder: Path, entry: Mapping[str, Any], hint: str) -> np.ndarray:
     """The array of which ``RowFiles.write`` returned the entry.
 
     Raises:
-        SnapshotError: A file is missing or damaged; says ``hint``.
+        SnapshotError: A file is missing or damaged; ends with ``hint``.
     """
     try:
         dtype, shape = np.dtype(entry["dtype"]), tuple(entry["shape"])

@@ -29,7 +29,7 @@ from metaroll.data.folders.kinds import (
     TASK_SPLIT_FILE,
 )
 from metaroll.data.folders.taking import is_empty, kind_of, other_folder
-from metaroll.errors import DamagedFileError, RunExistsError, SnapshotError, command_text, said
+from metaroll.errors import DamagedFileError, RunExistsError, SnapshotError, command_text, for_reader
 from metaroll.training.store.ownership import signed
 from metaroll.training.store.run_values import CONFIG_SECTIONS, SIGNATURE
 from metaroll.training.store.yaml_files import write_yaml
@@ -45,13 +45,13 @@ __all__ = [
     "check_results_folder",
     "copy_config",
     "find_run",
-    "found_paths",
     "kept_paths",
     "package_versions",
     "read_config",
     "refuse_existing",
     "refuse_foreign",
     "refuse_unsaved",
+    "resolved_paths",
     "write_config",
 ]
 
@@ -98,17 +98,17 @@ def refuse_existing(folder: Path) -> None:
     if not is_empty(folder):
         if folder.is_dir() and kind_of(folder) is RUN:
             resume, load = f"`{command_text('resume', folder)}`", f"metaroll.load({str(folder)!r}).learn()"
-            how = said(f"{resume} in a shell goes on in it, {load} in a copy;", f"continue it with {resume},")
+            how = for_reader(f"{resume} in a shell continues it, {load} a copy of it;", f"continue it with {resume},")
             raise RunExistsError(f"a run exists already in {folder}: {how} or {other_folder()}")
         raise RunExistsError(f"{folder} exists and is not a run of metaroll{_holding(folder)}: {other_folder()}")
 
 
 def _holding(folder: Path) -> str:
-    """What is in a folder that we do not know, or, where we know it all, some of that."""
+    """Foreign entries of a folder, or, where there are none, some of its entries."""
     if not folder.is_dir():
         return ""
-    found = foreign_in(folder, RUN.layout) or sorted(path.name for path in folder.iterdir())
-    return f" (it holds {named_some(found)})"
+    names = foreign_in(folder, RUN.layout) or sorted(path.name for path in folder.iterdir())
+    return f" (it holds {named_some(names)})"
 
 
 def refuse_foreign(folder: Path, command: str) -> None:
@@ -126,15 +126,15 @@ def refuse_foreign(folder: Path, command: str) -> None:
 
 
 def refuse_unsaved(folder: Path) -> None:
-    """Error if ``folder`` holds anything but a saved agent: a run of its own, say, or files of somebody else."""
+    """Error if ``folder`` holds anything but a saved agent: e.g. another run, or foreign files."""
     if is_empty(folder):
         return
-    others = foreign_in(folder, AGENT.layout) if folder.is_dir() else []
+    foreign = foreign_in(folder, AGENT.layout) if folder.is_dir() else []
     saved = folder.is_dir() and kind_of(folder) is AGENT
     # Where there is no mark, the copy of an earlier version: if it was locked, it has been trained since.
     trained = (folder / LOCK_FILE).exists() and not (folder / MARK_FILE).exists()
-    if not saved or trained or others:
-        what = f"holds {named_some(others)}" if others else "is no folder that an agent was saved in"
+    if not saved or trained or foreign:
+        what = f"holds {named_some(foreign)}" if foreign else "is no folder that an agent was saved in"
         raise RunExistsError(f"{folder} exists, and {what}: save under another name, or remove it yourself")
 
 
@@ -144,7 +144,7 @@ def find_run(path: str | Path) -> Path:
     if (folder / CONFIG_FILE).is_file():
         return folder
     near = list(dict.fromkeys(run for place in (folder, folder.parent, Path("runs")) for run in _runs_in(place)))
-    begin = said("metaroll.agent(...).learn()", "`metaroll train`")
+    begin = for_reader("metaroll.agent(...).learn()", "`metaroll train`")
     more = f" and {len(near) - _MOST_NAMED} more" if len(near) > _MOST_NAMED else ""
     listed = ", ".join(map(str, near[:_MOST_NAMED])) + more
     hint = f"runs here: {listed}" if near else f"start one with {begin}"
@@ -190,13 +190,13 @@ def kept_paths(config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     return {**config, "algorithm": values}
 
 
-def found_paths(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Options of a file in ``folder``, with folders where they are: seen from there, else as they stand."""
-    found = dict(values)
+def resolved_paths(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Options of a file in ``folder``, with folders where they are: relative to it if they exist there."""
+    resolved = dict(values)
     for name in _PATHS:
-        if isinstance(found.get(name), str) and (path := folder / found[name]).is_dir():
-            found[name] = str(path.resolve())
-    return found
+        if isinstance(resolved.get(name), str) and (path := folder / resolved[name]).is_dir():
+            resolved[name] = str(path.resolve())
+    return resolved
 
 
 def copy_config(run: Path, folder: Path) -> None:
@@ -219,19 +219,19 @@ def write_config(folder: Path, config: Mapping[str, Any], name: str = CONFIG_FIL
 def read_config(folder: Path, name: str = CONFIG_FILE) -> dict[str, Any]:
     """The configuration of the run in ``folder``, of its ``config.yaml`` (or a file of another name)."""
     path = folder / name
-    document = read_yaml(path, SnapshotError, "restore the file from a copy, or train anew")
+    document = read_yaml(path, SnapshotError, "restore the file from a copy, or train again")
     if document.get("metaroll_run") != CONFIG_FORMAT:
         raise SnapshotError(
             f"{path} must have metaroll_run: {CONFIG_FORMAT}, got {document.get('metaroll_run')!r}: it was written by "
-            "something else or by another version of metaroll; use that version, or train anew"
+            "something else or by another version of metaroll; use that version, or train again"
         )
     missing = [key for key in ("algo", "env", *CONFIG_SECTIONS) if key not in document]
     if missing:
-        raise SnapshotError(f"{path} lacks {', '.join(missing)}: restore the file from a copy, or train anew")
+        raise SnapshotError(f"{path} lacks {', '.join(missing)}: restore the file from a copy, or train again")
     wanted = {**dict.fromkeys(CONFIG_SECTIONS, dict), "algo": str, "env": str}
     for key, kind in wanted.items():
         if not isinstance(document[key], kind):
-            raise SnapshotError(f"{key} in {path} is {document[key]!r}: restore the file from a copy, or train anew")
+            raise SnapshotError(f"{key} in {path} is {document[key]!r}: restore the file from a copy, or train again")
     if isinstance(document["algorithm"], Mapping):
-        document["algorithm"] = found_paths(document["algorithm"], folder)
+        document["algorithm"] = resolved_paths(document["algorithm"], folder)
     return current_names(document)

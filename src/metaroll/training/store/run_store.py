@@ -32,7 +32,7 @@ class RunStore:
         mode: See ``Snapshotter``.
         gap: See ``Snapshotter``.
         keep_last: See ``Snapshotter``.
-        loggers: Who gets the numbers of the run, too.
+        loggers: Further receivers of the numbers of the run.
     """
 
     def __init__(
@@ -82,12 +82,14 @@ class RunStore:
             write_yaml(self.run_dir / CONFIG_FILE, to_plain(config))
 
     def _take(self, run_dir: Path) -> HeldFolder:
-        """The folder, beside whatever is in it: a program says with ``exist_ok`` that this shall be so."""
+        """Take the folder with all that is in it: a program allows this by ``exist_ok``."""
         if self._held is None:
             self._held = take(run_dir, RUN, lambda: None)
         return self._held
 
-    def go_on_from(self, snapshot: Snapshot, from_dir: Path, exist_ok: bool, config: Mapping[str, Any] | None) -> bool:
+    def continue_from(
+        self, snapshot: Snapshot, from_dir: Path, exist_ok: bool, config: Mapping[str, Any] | None
+    ) -> bool:
         """Bring the folder to where ``snapshot`` was written; whether it is another folder than ``from_dir``."""
         if self.run_dir is None or self.snapshotter is None:
             return False
@@ -95,7 +97,7 @@ class RunStore:
         if self.run_dir.resolve() == from_dir.resolve():
             self._take(self.run_dir)
             check_metrics(self.run_dir, snapshot)
-            # A kill in between leaves whole snapshots, each of which says where its metrics end.
+            # A kill in between leaves whole snapshots, each of which records where its metrics end.
             self.snapshotter.clean()
             self.snapshotter.set_aside_after(snapshot.iteration)
             self.metrics.truncate(offset)

@@ -1,4 +1,4 @@
-"""What the configuration of a run holds, read without its algorithm: options, entries that runs write, what lasts."""
+"""Contents of a run's configuration, read without its algorithm: options, entries that runs write, lasting ones."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ __all__ = [
 
 CONFIG_SECTIONS = ("run", "algorithm", "evaluation")
 PLUGIN = "plugin"
-"""Entry of ``config.yaml`` that says where an algorithm of somebody else is from."""
+"""Entry of ``config.yaml`` for the origin of a foreign algorithm."""
 ENV_PLUGIN = "env_plugin"
 """The same of an environment that a distribution declares."""
 NETWORK = "own_network"
-"""The same of a network of one's own."""
+"""The same of a network of the user's."""
 SIGNATURE = "signature"
-"""Entry that says who has made the run."""
+"""Entry for the installation that has made the run."""
 OF_RUNS = ("command", "versions", PLUGIN, ENV_PLUGIN, NETWORK, SIGNATURE)
-"""Entries that a run writes, and nobody else."""
+"""Entries that only a run writes."""
 CHANGEABLE = ("evaluate_every", "memory_limit", "lr_decay_epochs")
-"""Options of an algorithm that a run may change when it goes on; all others decide what its snapshots hold."""
+"""Options of an algorithm that a run may change when it continues; all others decide what its snapshots hold."""
 OLDER = {"size": None, "held_out": "after_training"}
 """Options of runs of older versions, which do not name them: no size of now, and how tasks were held out then."""
 _NOT_OPTIONS = ("metaroll_run", "algo", "env", "seeds", "jobs", *OF_RUNS)
@@ -80,7 +80,7 @@ def network_of(config: Mapping[str, Any]) -> str | None:
     """The network of the user's own that a run of this configuration is built with; ``None`` without one.
 
     Raises:
-        ValueError: An option stands in it twice.
+        ValueError: It has an option twice.
     """
     name = flat_values(config).get("policy")
     return None if name is None else str(name)
@@ -90,7 +90,7 @@ def address_of(config: Mapping[str, Any]) -> str | None:
     """The Ray cluster that a run of this configuration connects to; ``None`` where it connects to none.
 
     Raises:
-        ValueError: An option stands in it twice.
+        ValueError: It has an option twice.
     """
     values = flat_values(config)
     address = values.get("ray_address") if values.get("transport") == "ray" else None
@@ -115,7 +115,7 @@ def check_same_run(config: Mapping[str, Any], saved: Mapping[str, Any] | None, f
         if name in there and there[name] != value:
             raise SnapshotError(
                 f"{name} in {folder / CONFIG_FILE} is {value!r}, the snapshot was written with {there[name]!r}: set it "
-                f"back, or train anew with {option_text('run_dir')}"
+                f"back, or train again with {option_text('run_dir')}"
             )
 
 

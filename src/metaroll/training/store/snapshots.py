@@ -20,7 +20,7 @@ from metaroll.data.folders.atomic_files import flush_folder
 from metaroll.data.folders.contents import free_name, move_folder, remove_folder
 from metaroll.data.folders.kinds import CONFIG_FILE, SNAPSHOT, SNAPSHOTS, SUMMARY_FILE
 from metaroll.data.folders.links import refuse_link, remove_file
-from metaroll.errors import DamagedFileError, SnapshotError, command_text, option_name, option_text, said
+from metaroll.errors import DamagedFileError, SnapshotError, command_text, for_reader, option_name, option_text
 from metaroll.training.store.files import load_tree, read_json, save_tree, to_plain, write_json
 from metaroll.training.store.metrics_log import FILE_NAME as METRICS_FILE
 from metaroll.training.store.row_files import RowFiles
@@ -63,15 +63,15 @@ def snapshots_of(run_dir: str | Path) -> dict[int, Path]:
     folder = Path(run_dir) / _FOLDER
     if not folder.is_dir():
         return {}
-    found: dict[int, Path] = {}
+    present: dict[int, Path] = {}
     replaced: dict[int, Path] = {}
     for path in folder.iterdir():
         if match := _FINISHED.fullmatch(path.name):
-            found[int(match[1])] = path
+            present[int(match[1])] = path
         elif match := _REPLACED.fullmatch(path.name):
             replaced[int(match[1])] = path
     # Killed between the two renames of a replacement: the old snapshot still is the valid one.
-    return dict(sorted({**replaced, **found}.items()))
+    return dict(sorted({**replaced, **present}.items()))
 
 
 def latest(run_dir: str | Path) -> int | None:
@@ -114,17 +114,17 @@ def load_snapshot(run_dir: str | Path, iteration: int | str = "last") -> Snapsho
         iteration: ``"last"``, ``"first"``, ``"best"`` (see ``KeepBest``), or a number of finished epochs (also as
             digits).
     """
-    found = snapshots_of(run_dir)
-    if not found:
+    snapshots = snapshots_of(run_dir)
+    if not snapshots:
         raise SnapshotError(f"{Path(run_dir) / _FOLDER} holds no snapshot: {_why_none(Path(run_dir))}")
-    chosen = _choose(found, iteration, run_dir)
-    older, newer = [i for i in found if i < chosen], [i for i in found if i > chosen]
-    hint = f"there is no other snapshot: restore it from a copy, or train anew with {option_text('run_dir')}"
+    chosen = _choose(snapshots, iteration, run_dir)
+    older, newer = [i for i in snapshots if i < chosen], [i for i in snapshots if i > chosen]
+    hint = f"there is no other snapshot: restore it from a copy, or train again with {option_text('run_dir')}"
     if older or newer:
         which, other = ("an older", older[-1]) if older else ("another", newer[0])
-        known = ", ".join(map(str, found))
+        known = ", ".join(map(str, snapshots))
         hint = f"choose {which} one: {option_text('from_epoch', other)} (there are: {known})"
-    path = found[chosen]
+    path = snapshots[chosen]
     try:
         manifest = _read_manifest(path, chosen)
         _check_files(path, manifest, is_newest=not newer)
@@ -141,7 +141,7 @@ def _why_none(run_dir: Path) -> str:
     if left:
         return (
             f"{left[0]} beside it reports finished epochs, so they were lost, or none was to be kept yet "
-            "(snapshot_mode, snapshot_gap); restore the folder from a copy, or train anew with "
+            "(snapshot_mode, snapshot_gap); restore the folder from a copy, or train again with "
             + option_text("run_dir")
         )
     if (run_dir / CONFIG_FILE).is_file():
@@ -150,37 +150,37 @@ def _why_none(run_dir: Path) -> str:
     return "this is not a run folder; name one that `metaroll train` or a LocalRunner has written"
 
 
-def _choose(found: Mapping[int, Path], iteration: int | str, run_dir: str | Path) -> int:
+def _choose(snapshots: Mapping[int, Path], iteration: int | str, run_dir: str | Path) -> int:
     if iteration == "last":
-        return max(found)
+        return max(snapshots)
     if iteration == "first":
-        return min(found)
+        return min(snapshots)
     if iteration == "best":
-        return _best_of(found, run_dir)
+        return _best_of(snapshots, run_dir)
     digits = isinstance(iteration, str) and iteration.isdecimal()
     if isinstance(iteration, bool) or not (digits or isinstance(iteration, int)):
         raise ValueError(
             f"{option_name('from_epoch')} must be 'last', 'first' or a number of finished epochs, or 'best' "
             f"where that is kept, got {iteration!r}"
         )
-    if int(iteration) not in found:
+    if int(iteration) not in snapshots:
         raise SnapshotError(
-            f"{run_dir} has no snapshot after {iteration} epochs; choose one of {', '.join(map(str, found))}"
+            f"{run_dir} has no snapshot after {iteration} epochs; choose one of {', '.join(map(str, snapshots))}"
         )
     return int(iteration)
 
 
-def _best_of(found: Mapping[int, Path], run_dir: str | Path) -> int:
+def _best_of(snapshots: Mapping[int, Path], run_dir: str | Path) -> int:
     """The best snapshot, of which the newest one knows."""
-    newest = max(found)
-    best = _read_manifest(found[newest], newest).get("best")
+    newest = max(snapshots)
+    best = _read_manifest(snapshots[newest], newest).get("best")
     if not isinstance(best, dict) or not isinstance(best.get("iteration"), int):
-        how = said("callbacks=[metaroll.KeepBest()] or keep_best='return'", "--keep-best return")
+        how = for_reader("callbacks=[metaroll.KeepBest()] or keep_best='return'", "--keep-best return")
         raise SnapshotError(f"{run_dir} keeps no best snapshot (yet): train or resume it with {how}")
-    if best["iteration"] not in found:
+    if best["iteration"] not in snapshots:
         raise SnapshotError(
             f"the best snapshot of {run_dir}, after {best['iteration']} epochs, is gone; choose one of "
-            f"{', '.join(map(str, found))}"
+            f"{', '.join(map(str, snapshots))}"
         )
     return best["iteration"]
 
@@ -265,7 +265,7 @@ class Snapshotter:
             ``gap_and_last``.
 
     Attributes:
-        pinned: Number of epochs after which a snapshot is written, and kept, whatever the mode says; ``None`` for none.
+        pinned: Number of epochs after which a snapshot is written, and kept in every mode; ``None`` for none.
     """
 
     def __init__(
@@ -365,13 +365,13 @@ class Snapshotter:
         flush_folder(folder)
 
     def _tidy(self, newest: int) -> None:
-        found = snapshots_of(self.snapshot_dir)
-        kept = {newest, self.pinned, *self._kept([iteration for iteration in found if iteration <= newest])}
-        for iteration, path in found.items():
+        snapshots = snapshots_of(self.snapshot_dir)
+        kept = {newest, self.pinned, *self._kept([iteration for iteration in snapshots if iteration <= newest])}
+        for iteration, path in snapshots.items():
             if iteration >= newest:
                 continue
             if iteration not in kept:
-                # Renamed first: a removal that is interrupted leaves no folder that looks like a snapshot.
+                # Renamed first: a removal that is interrupted leaves no folder with the name of a snapshot.
                 doomed = path.with_name(f".tmp-{iteration:06d}")
                 free_name(doomed, SNAPSHOT)
                 move_folder(path, doomed)
@@ -383,9 +383,9 @@ class Snapshotter:
                     remove_file(rows)
         self._remove_replaced()
 
-    def _kept(self, found: Sequence[int]) -> list[int]:
-        """Those of ``found``, oldest first, that the mode keeps."""
-        wanted = [iteration for iteration in found if self._mode_wants(iteration)]
+    def _kept(self, present: Sequence[int]) -> list[int]:
+        """Those of ``present``, oldest first, that the mode keeps."""
+        wanted = [iteration for iteration in present if self._mode_wants(iteration)]
         if self.snapshot_mode not in _REPLACING:
             return wanted
         lasting = [i for i in wanted if self.snapshot_mode == "gap_and_last" and i % self.snapshot_gap == 0]
@@ -398,7 +398,7 @@ class Snapshotter:
                 _drop(path)
 
     def clean(self) -> None:
-        """Remove what a killed process left half-written. Only whoever trains in this folder may call it."""
+        """Remove what a killed process left half-written. Only the run that trains in this folder may call it."""
         root = self.snapshot_dir / _FOLDER
         if not root.is_dir():
             return
@@ -410,7 +410,7 @@ class Snapshotter:
         self._remove_replaced()
 
     def set_aside_after(self, iteration: int) -> None:
-        """Rename snapshots newer than ``iteration`` to ``<iteration>.abandoned``: training goes on from an older."""
+        """Rename snapshots newer than ``iteration`` to ``<iteration>.abandoned``: training continues from an older."""
         for newer, path in sorted(snapshots_of(self.snapshot_dir).items(), reverse=True):
             if newer > iteration:
                 abandoned = path.with_name(f"{newer:06d}.abandoned")

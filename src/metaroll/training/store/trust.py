@@ -1,4 +1,4 @@
-"""What a run would execute is checked before anything of it is built: a folder of somebody else is read, not trusted.
+"""The code that a run would execute is checked before anything is built: a foreign folder is read, not trusted.
 
 Its files are data, but the name of its environment is that of a module, which would be imported. See SECURITY.md.
 """
@@ -14,7 +14,7 @@ import gymnasium
 from metaroll.envs.base.constructors import env_names
 from metaroll.envs.base.names import BENCHMARK, module_of_env, simulator_and_posterior
 from metaroll.envs.lookup.registry import installed
-from metaroll.errors import SnapshotError, UntrustedRunError, option_text, said
+from metaroll.errors import SnapshotError, UntrustedRunError, for_reader, option_text
 from metaroll.own_code import forbid, is_given, lies_in, module_files, module_of
 from metaroll.training.store.ownership import is_own
 from metaroll.training.store.run_values import address_of, check_same_run, network_of
@@ -34,8 +34,8 @@ def check_run(
     """Error unless the run may be rebuilt: nothing has been imported for it yet.
 
     Args:
-        config: Its configuration, as it is to go on.
-        written: The configuration in its folder: what it does not say was said now.
+        config: Its configuration, as it is to continue.
+        written: The configuration in its folder: all else was given now.
         folder: Folder of the run.
         trust: Import the modules that it names, and connect to its cluster, though this installation has not made the
             run.
@@ -43,7 +43,7 @@ def check_run(
         env_given: The user has given the environment (nothing else), which needs no trust then.
 
     Returns:
-        What to say to the user: modules that will be imported though the run was not made here.
+        Notes for the user: modules that will be imported though the run was not made here.
 
     Raises:
         SnapshotError: A file is damaged, or the configuration is for another environment than the snapshot.
@@ -62,7 +62,7 @@ def check_group(config: Mapping[str, Any], written: Mapping[str, Any], folder: P
     """``check_run`` for a group, whose runs perhaps have not begun.
 
     Args:
-        config: The configuration of its runs, as they are to go on.
+        config: The configuration of its runs, as they are to continue.
         written: The configuration in its folder.
         folder: Folder of the group.
         trust: See ``check_run``.
@@ -88,18 +88,18 @@ def check_built(built: Mapping[str, Any], checked: Mapping[str, Any], folder: Pa
     Raises:
         SnapshotError: It would.
     """
-    for what, found in (("policy", network_of), ("ray_address", address_of)):
-        if found(built) != found(checked):
+    for what, value_of in (("policy", network_of), ("ray_address", address_of)):
+        if value_of(built) != value_of(checked):
             raise SnapshotError(
-                f"{folder} gives its {what}, {found(built)!r}, under a name that metaroll does not write: restore the "
-                "configuration from a copy"
+                f"{folder} gives its {what}, {value_of(built)!r}, under a name that metaroll does not write: restore "
+                "the configuration from a copy"
             )
 
 
 def _check(
     config: Mapping[str, Any], written: Mapping[str, Any], folder: Path, trust: bool, env_given: bool = False
 ) -> list[str]:
-    # What the user has said now (--engine, --ray-address) needs no trust, and the signature is that of the file.
+    # What the user has given now (--engine, --ray-address) needs no trust, and the signature is that of the file.
     own = is_own(written)
     env = config["env"]
     if not isinstance(env, str):
@@ -107,11 +107,11 @@ def _check(
     algo, network = config["algo"], network_of(config) or ""
     named = [("environment", env, _imported_for(env)), ("algorithm", algo, module_of(algo))]
     named.append(("policy", network, module_of(network)))
-    # All files are looked up before nothing in the folder is found any more.
-    found = [(*one, [] if one[2] is None else module_files(one[2])) for one in named]
+    # All files are looked up first: after ``forbid`` nothing in the folder is found.
+    named_files = [(*one, [] if one[2] is None else module_files(one[2])) for one in named]
     forbid(folder)
     notes: list[str] = []
-    for what, name, module, files in found:
+    for what, name, module, files in named_files:
         if module is not None:
             allowed = own or trust or (env_given and what == "environment")
             where = _checked_module(what, name, module, files, folder, allowed)
@@ -140,14 +140,14 @@ def _checked_module(what: str, name: str, module: str, files: Sequence[Path], fo
     if not allowed:
         raise UntrustedRunError(
             f"{folder} was not made by this installation (or the module was elsewhere then), and its {what} "
-            f"{name!r} executes the module {where}: look at it, then allow it with {_how(folder)}"
+            f"{name!r} executes the module {where}: inspect it, then allow it with {_how(folder)}"
         )
     return where
 
 
 def _how(folder: Path) -> str:
     load = f"metaroll.load({str(folder)!r}, trust=True)"
-    return said(load, "--trust")
+    return for_reader(load, "--trust")
 
 
 def _imported_for(env: str) -> str | None:
@@ -159,6 +159,6 @@ def _imported_for(env: str) -> str | None:
         return None
     if simulator in gymnasium.registry or simulator in env_names() or simulator in installed():
         return None
-    found = Path(simulator).stem.partition(".")[0]
+    stem = Path(simulator).stem.partition(".")[0]
     # For an unknown name the error message imports the file of that name, to list its environments.
-    return found if module_files(found) else None
+    return stem if module_files(stem) else None

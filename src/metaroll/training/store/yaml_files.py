@@ -21,7 +21,7 @@ def write_yaml(path: Path, document: Mapping[str, Any], header: str = "") -> Non
 
 @final
 class _Dumper(yaml.SafeDumper):
-    """Writes lists and tuples in one line each and everything else in lines of its own, without aliases."""
+    """Writes lists and tuples in one line each and everything else in separate lines, without aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True

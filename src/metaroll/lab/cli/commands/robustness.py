@@ -62,15 +62,14 @@ def robustness(arguments: Sequence[str]) -> None:
         if adapts(config):
             raise UsageError(f"robustness is for policies that do not adapt, {folder} is a run of {config['algo']}")
     from metaroll.lab.display.json_output import print_json
+    from metaroll.lab.figures.plots import plot_robustness
 
     result, epoch = _measured(config, folder, grid, given)
     console, written = given.output.console(), []
     stem = folder / f"robustness-{re.sub(r'[^A-Za-z0-9_]+', '-', '-'.join(grid))}"
     try:
-        from metaroll.lab.figures.plots import plot_robustness
-
         written.append(plot_robustness(result, stem.with_suffix(".png")))
-    except (ImportError, OSError) as error:  # no matplotlib, a full disk: the numbers are written all the same
+    except OSError as error:  # a full disk, say: the numbers are written all the same
         console.print(f"[yellow]no picture:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
     written += result.write(stem)
     console.print(_panel(result, epoch, written))

@@ -171,7 +171,7 @@ def _train_in_processes(group: SeedGroup, todo: Sequence[Path], changes: Mapping
             {name: functools.partial(_begin, group, folder, changes) for name, folder in folders.items()},
             group.jobs,
             begun=lambda name: display.begin(name, str(folders[name])),
-            told=display.read,
+            reported=display.read,
             ended=lambda name, child: display.end(
                 name, str(folders[name]), child.last_words() if child.returncode else None
             ),
