@@ -34,22 +34,14 @@ EVALUATION = ["--adaptation-rounds", "2", "--episodes-per-round", "3", "--evalua
 
 
 @pytest.mark.parametrize("name", ["maml", "promp"])
-def test_a_run_is_trained_resumed_and_evaluated(name, tmp_path, capsys):
-    straight, stopped = str(tmp_path / "straight"), str(tmp_path / "stopped")
+def test_a_run_is_trained_and_evaluated(name, tmp_path, capsys):
+    run = str(tmp_path / "run")
     train = ["train", name, "point-navigation", *FLAGS, *EVALUATION]
-    assert main([*train, "--epochs", "2", "--out", straight, "--json"]) == 0
+    assert main([*train, "--epochs", "1", "--out", run, "--json"]) == 0
     summary = json.loads(capsys.readouterr().out)
-    assert summary["algo"] == name
-    assert {"return_before", "return_after"} < set(summary)
-    assert main([*train, "--epochs", "1", "--out", stopped, "--quiet"]) == 0
-    assert main(["resume", stopped, "--epochs", "2", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["return_after"] == summary["return_after"]
-    rows = [
-        [(r["metric"], r["value"]) for r in read_metrics(run) if r["phase"] != "time"] for run in (straight, stopped)
-    ]
-    assert rows[0] == rows[1]
-    assert {"gain", "share_worse", "inner_kl", "gradient_cosine"} < {metric for metric, _ in rows[0]}
-    assert main(["evaluate", straight, "--adapt-from", "all", "--json"]) == 0
+    assert summary["algo"] == name and {"return_before", "return_after"} < set(summary)
+    assert {"gain", "share_worse", "inner_kl", "gradient_cosine"} < {row["metric"] for row in read_metrics(run)}
+    assert main(["evaluate", run, "--adapt-from", "all", "--json"]) == 0
 
 
 @pytest.mark.parametrize(
