@@ -225,6 +225,12 @@ def plans_of(name: str, num: int = 8) -> list[RolloutPlan]:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
+def test_trials_of_simulators_are_those_of_single_environments(name: str) -> None:
+    env = trial_of(name)
+    check_slots(lambda n: make_slots(env, n), num_steps=20, like=lambda n: GymSlots(env, n))
+
+
+@pytest.mark.parametrize("name", FAMILIES)
 def test_simulators_show_the_trials_of_single_environments(name: str) -> None:
     env = trial_of(name)
     batched, listed = make_slots(env, 5), GymSlots(env, 5)
