@@ -1,7 +1,7 @@
-"""CrossQ as a plug-in: soft actor-critic without target networks, whose networks normalize their batches.
+"""CrossQ as a plug-in: soft actor-critic with batch renormalization and without target networks.
 
 Bhatt et al. 2024, arXiv:1902.05605. Batch renormalization (Ioffe 2017, arXiv:1702.03275) and the defaults are those of
-Stable-Baselines3's SBX: critics see the steps and their successors in one batch, so that both are normalized alike.
+Stable-Baselines3's SBX: steps and their successors pass the critics in one batch, so that both are normalized alike.
 
     metaroll train crossq:CROSSQ HalfCheetah-v5 --hidden-sizes 256 256
 """
@@ -55,12 +55,12 @@ class CrossQConfig(OffPolicyConfig):
     qf_lr: Annotated[Positive, "Learning rate of the critics (Adam)."] = 1e-3
     temperature_lr: Annotated[Positive, "Learning rate of the temperature (Adam)."] = 1e-3
     first_moment_decay: Annotated[Share, "Decay of Adam's first moment, of policy and critics."] = 0.5
-    init_temperature: Annotated[Positive, "What entropy counts beside rewards at first."] = 1.0
+    init_temperature: Annotated[Positive, "Initial temperature (weight of entropy relative to rewards)."] = 1.0
     target_entropy: Annotated[Number | None, "Entropy to aim at; null means minus the number of actions."] = None
-    policy_delay: Annotated[Whole, "Steps of the critics for one of the policy and the temperature."] = 3
+    policy_delay: Annotated[Whole, "Critic steps per step of the policy and the temperature."] = 3
     moment_decay: Annotated[Share, "Decay of the running moments of batch renormalization."] = 0.99
-    renorm_warmup_steps: Annotated[Count, "Batches that are normalized by their own moments at first."] = 100_000
-    random_steps: Annotated[Count, "Environment steps at first with uniformly random actions."] = 100
+    renorm_warmup_steps: Annotated[Count, "Initial batches that are normalized by their own moments."] = 100_000
+    random_steps: Annotated[Count, "Initial environment steps with uniformly random actions."] = 100
     batch_size = 256
     warmup_steps = 100
 
@@ -70,8 +70,8 @@ class BatchRenorm(nn.Module):
 
     Args:
         size: D.
-        decay: Of the running moments.
-        warmup_steps: Batches that are normalized by their own moments alone, at first.
+        decay: Decay of the running moments.
+        warmup_steps: Number of initial batches that are normalized by their own moments alone.
     """
 
     eps, r_max, d_max = 1e-3, 3.0, 5.0
@@ -88,7 +88,7 @@ class BatchRenorm(nn.Module):
         self.register_buffer("steps", torch.zeros(()))
 
     def forward(self, x: Tensor, train: bool) -> Tensor:
-        """Rows ``(B, D)``; with ``train`` by moments of the batch, and the running ones follow these."""
+        """Normalized rows ``(B, D)``; ``train`` uses the moments of the batch, and updates the running ones."""
         scale, shift = self.affine(x if train else None)
         return torch.addcmul(shift, x, scale)
 
@@ -103,23 +103,24 @@ class BatchRenorm(nn.Module):
         var = (x.square().mean(dim=0) - mean.square()).clamp_min(0.0)
         with torch.no_grad():
             running_std = torch.sqrt(self.var + self.eps)
-            # Ioffe 2017, algorithm 1: r corrects the scale, d the shift, both bounded, and constants to the gradient.
+            # Ioffe 2017, algorithm 1: r = sigma_B / sigma, d = (mu_B - mu) / sigma, (D,); clipped, without gradient
             r = (torch.sqrt(var + self.eps) / running_std).clamp(1 / self.r_max, self.r_max)
             d = ((mean - self.mean) / running_std).clamp(-self.d_max, self.d_max)
+            # r = 1, d = 0 during warm-up: plain batch normalization
             is_warm = self.steps >= self.warmup_steps
             r, d = torch.where(is_warm, r, 1.0), torch.where(is_warm, d, 0.0)
             self.mean.lerp_(mean, 1 - self.decay)
             self.var.lerp_(var, 1 - self.decay)
             self.steps += 1
-        # (x - mean) / std r + d, written as a normalization by other moments, as SBX has it.
+        # (x - mean) / std r + d, written as a normalization by other moments, as in SBX
         return mean - d * torch.sqrt(var) / r, var / r**2
 
 
 class Network(nn.Module):
-    """A perceptron whose layers all see normalized rows.
+    """An MLP with batch renormalization before every layer.
 
     Args:
-        widths: Of input, hidden layers and output.
+        widths: Widths of input, hidden layers and output.
         config: Decay and warm-up of the normalization.
         generator: Source of the initial weights.
     """
@@ -131,7 +132,7 @@ class Network(nn.Module):
         layers = [nn.Linear(n, m, device="meta").to_empty(device="cpu") for n, m in pairs]  # drawn below
         self.norms, self.layers = nn.ModuleList(norms), nn.ModuleList(layers)
         for layer in layers:
-            std = layer.in_features**-0.5 / 0.87962566  # of a normal distribution that is cut at two of these
+            std = layer.in_features**-0.5 / 0.87962566  # of a normal truncated at two deviations
             nn.init.trunc_normal_(layer.weight, std=std, a=-2 * std, b=2 * std, generator=generator)
             nn.init.zeros_(layer.bias)
 
@@ -144,7 +145,7 @@ class Network(nn.Module):
 
     @torch.no_grad()
     def folded(self) -> Tensor:
-        """Flat weights and biases of a perceptron without normalization, which acts alike by the running moments."""
+        """Flat weights and biases of the equivalent MLP without normalization (running moments folded in)."""
         parts = [self._folded(norm, layer, None) for norm, layer in self._parts()]
         return torch.cat([value.flatten() for pair in parts for value in pair])
 
@@ -153,7 +154,7 @@ class Network(nn.Module):
 
     @staticmethod
     def _folded(norm: BatchRenorm, layer: nn.Linear, x: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Weight and bias of a layer behind a normalization: ``W (x s + c) + b = (W s) x + (b + W c)``."""
+        """Weight and bias of a layer after a normalization: ``W (x s + c) + b = (W s) x + (b + W c)``."""
         scale, shift = norm.affine(x)
         return layer.weight * scale, torch.addmv(layer.bias, layer.weight, shift)
 
@@ -163,20 +164,21 @@ def sample(heads: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
     mean, log_std = heads.chunk(2, dim=-1)
     log_std = log_std.clamp(*LOG_STD_BOUNDS)
     u = mean + log_std.exp() * noise
+    # ln N(u; mean, std) - ln(1 - tanh(u)^2), summed over actions (Haarnoja et al. 2018, appendix C), (B, act_dim)
     gaussian = -0.5 * noise.square() - log_std - 0.5 * math.log(2 * math.pi)
-    squashing = 2.0 * (math.log(2.0) - u - F.softplus(-2.0 * u))  # ln(1 - tanh(u)^2)
+    squashing = 2.0 * (math.log(2.0) - u - F.softplus(-2.0 * u))
     return torch.tanh(u), (gaussian - squashing).sum(dim=-1)
 
 
 class CrossQTrainer(ReplayTrainer):
-    """Gradient steps of critics and, now and then, of the policy and the temperature.
+    """Gradient steps of the critics and, every ``policy_delay`` steps, of the policy and the temperature.
 
     Args:
-        acting: Acts with the folded weights of ``actor``.
-        actor: What is trained.
-        critics: Its two critics.
-        config: How.
-        learner: Gives seed, device and the number of actions.
+        acting: Acting policy, with the folded weights of ``actor``.
+        actor: The trained policy network.
+        critics: The two critics.
+        config: Settings.
+        learner: Source of seed and device.
     """
 
     state_parts = parts(**ReplayTrainer.state_parts, steps="steps")
@@ -205,7 +207,7 @@ class CrossQTrainer(ReplayTrainer):
         self.act_as_trained()
 
     def act_as_trained(self) -> None:
-        """Give what acts the weights of the actor."""
+        """Copy the actor's weights to the acting policy."""
         self.acting.set_param_values(self.actor.folded())
 
     def step(self, batch: TransitionBatch) -> Tensor:
@@ -213,16 +215,18 @@ class CrossQTrainer(ReplayTrainer):
         self.steps += 1
         for_target, for_policy = self.draw_noise(2, *batch.actions.shape)
         log_alpha = self.temperature[0]
+        # a' ~ pi(. | s'), (B, act_dim), and ln pi(a' | s'), (B,)
         with torch.no_grad():
-            following, log_prob = sample(self.actor(batch.next_observations, train=False), for_target)
-        # Steps and successors in one batch, (2B, ...): normalized by the moments of their mixture.
-        seen = torch.cat((batch.observations, batch.next_observations))
-        done = torch.cat((batch.actions, following))
-        values = self._values(seen, done, train=True)  # (2, 2B)
+            next_actions, log_prob = sample(self.actor(batch.next_observations, train=False), for_target)
+        # Steps and successors in one batch, (2B, ...): normalized by the moments of their mixture
+        states = torch.cat((batch.observations, batch.next_observations))
+        actions = torch.cat((batch.actions, next_actions))
+        values = self._values(states, actions, train=True)  # (2, 2B)
         current, successors = values.chunk(2, dim=1)
-        # y = r + gamma (min_k Q_k(s', a') - alpha ln pi(a' | s')): Bhatt 2024, figure 2; no gradient flows to it.
+        # y = r + gamma (min_k Q_k(s', a') - alpha ln pi(a' | s')), (B,), without gradient: Bhatt 2024, figure 2
         soft = successors.detach().amin(dim=0) - log_alpha.detach().exp() * log_prob
         errors = batch.rewards + batch.discounts * soft - current
+        # sum_k mean_B (y - Q_k)^2 / 2, errors (2, B)
         loss = 0.5 * errors.square().mean(dim=1).sum()
         self.trained.step("critics", loss)
         self.means.add(("qf_loss", "q_mean"), torch.stack((loss.detach(), current.detach()[0].mean())))
@@ -231,12 +235,14 @@ class CrossQTrainer(ReplayTrainer):
         return errors.detach()[0]
 
     def _improve(self, observations: Tensor, noise: Tensor, log_alpha: Tensor) -> None:
-        """A step of the policy down ``mean(alpha ln pi - min_k Q_k)``, and one of the temperature."""
+        """A gradient step of the policy, and one of the temperature."""
+        # J_pi = mean(alpha ln pi(a|s) - min_k Q_k(s, a)), a = tanh(mean + std noise) (Haarnoja et al. 2018), (B,)
         actions, log_prob = sample(self.actor(observations, train=True), noise)
         values = self._values(observations, actions, train=False).amin(dim=0)
         alpha = log_alpha.detach().exp()
         loss = (alpha * log_prob - values).mean()
         self.trained.step("actor", loss)
+        # J(alpha) = ln alpha (H - target_entropy): raises alpha while the entropy H is below its target
         entropy = -log_prob.detach().mean()
         self.trained.step("temperature", log_alpha * (entropy - self.target_entropy))
         self.means.add(("policy_loss", "entropy", "temperature"), torch.stack((loss.detach(), entropy, alpha)))
@@ -253,8 +259,8 @@ class CrossQTrainer(ReplayTrainer):
 class CrossQ(OffPolicyLearner[CrossQConfig]):
     """CrossQ: soft actor-critic with batch renormalization and no target networks (Bhatt et al. 2024).
 
-    Arguments are those of ``OffPolicyLearner``; ``policy`` is a ``TanhGaussianMLPPolicy`` with relu, of which the
-    widths count, and ``qf`` two networks of observations and actions.
+    Arguments are those of ``OffPolicyLearner``; ``policy`` is a ``TanhGaussianMLPPolicy`` with relu, of which only
+    the widths are used, and ``qf`` two networks of observations and actions.
     """
 
     config_class = CrossQConfig
@@ -276,14 +282,14 @@ class CrossQ(OffPolicyLearner[CrossQConfig]):
         return Made(policy, qf, trainer.exploration.policy, trainer)
 
     def improve(self) -> float:
-        """See ``OffPolicyLearner``; what acts follows the actor."""
+        """See ``OffPolicyLearner``; then copies the actor's weights to the acting policy."""
         average = super().improve()
         self.trainer.act_as_trained()
         return average
 
 
 def networks(spec: EnvSpec, given: BuildOptions) -> tuple[TanhGaussianMLPPolicy, None]:
-    """A policy as wide as the options say; critics are as wide."""
+    """A policy with the widths of the options; critics have the same widths."""
     if given.init != "fan_in":
         raise ValueError(f"init must be 'fan_in' for crossq, whose layers are drawn in one way, got {given.init!r}")
     spec = require_box(spec, "CrossQ", CHOOSING)

@@ -1,8 +1,8 @@
-"""VariBAD as a plug-in: a policy that sees, beside each observation, what is believed of the task.
+"""VariBAD as a plug-in: a policy conditioned on observations and a belief about the task.
 
-Zintgraf et al. 2020, arXiv:1910.08348. An encoder with memory turns all that was seen in a trial into a Gaussian belief
-over a latent; a decoder predicts the rewards of the whole trial, past and future, from draws of it. Both are trained by
-the evidence lower bound (ELBO), and by nothing else. The policy has no memory of its own, and is trained by PPO.
+Zintgraf et al. 2020, arXiv:1910.08348. A recurrent encoder maps the history of a trial to a Gaussian belief over a
+latent; a decoder predicts the rewards of the whole trial, past and future, from samples of it. Both are trained on the
+evidence lower bound (ELBO) only. The policy has no memory of its own, and is trained by PPO.
 
     metaroll train varibad:VARIBAD point-robot
 """
@@ -55,7 +55,7 @@ from metaroll.plugins import (
 )
 from metaroll.policies import GRUGaussianPolicy
 
-__all__ = ["VARIBAD", "BeliefPolicy", "VariBAD", "VariBADConfig", "rewards_told"]
+__all__ = ["VARIBAD", "BeliefPolicy", "VariBAD", "VariBADConfig", "decoder_data"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,10 +68,10 @@ class VariBADConfig(Config):
     decoder_sizes: Annotated[tuple[Whole, ...], "Hidden layers of the decoder."] = (32, 32)
     elbo_lr: Annotated[Positive, "Learning rate of encoder and decoder (Adam)."] = 1e-3
     elbo_steps: Annotated[Count, "Gradient steps of encoder and decoder per epoch."] = 12
-    elbo_trials: Annotated[Whole, "Trials of each of these steps, drawn from the latest ones."] = 25
-    elbo_terms: Annotated[Whole, "Steps of each trial whose beliefs are drawn from, and judged."] = 8
-    kl_weight: Annotated[Weight, "What the divergence of a belief from the one before counts."] = 0.1
-    kept_trials: Annotated[Whole, "Latest trials that encoder and decoder learn from."] = 2000
+    elbo_trials: Annotated[Whole, "Trials per gradient step, sampled from the latest ones."] = 25
+    elbo_terms: Annotated[Whole, "Steps of each trial whose beliefs enter the ELBO."] = 8
+    kl_weight: Annotated[Weight, "Weight of the KL divergence between successive beliefs."] = 0.1
+    kept_trials: Annotated[Whole, "Number of latest trials kept to train encoder and decoder."] = 2000
 
 
 def beliefs_along(belief: GRUGaussianPolicy, trials: Tensor) -> Tensor:
@@ -80,11 +80,11 @@ def beliefs_along(belief: GRUGaussianPolicy, trials: Tensor) -> Tensor:
 
 
 class BeliefPolicy(ActingPolicy):
-    """Acts as ``policy`` does on an observation and the belief, of what a ``TrialWrapper`` shows.
+    """``policy`` on observation and belief, as a policy of a ``TrialWrapper``.
 
     Args:
-        belief: The encoder, whose memory is the state, and whose action without noise the belief.
-        policy: Acts on the observation without what a trial tells beside it, and the belief.
+        belief: The encoder, whose memory is the state, and whose action without noise is the belief.
+        policy: Acts on the belief and the observation without last action, reward and ending.
     """
 
     def __init__(self, belief: GRUGaussianPolicy, policy: ActingPolicy) -> None:
@@ -110,20 +110,20 @@ class BeliefPolicy(ActingPolicy):
     ) -> tuple[np.ndarray, PolicyState, Mapping[str, np.ndarray]]:
         """See ``types.Policy.act``; infos are those of ``policy``."""
         of_belief = of_policy = None
-        if parameters is not None:  # all of the encoder's come first
+        if parameters is not None:  # the encoder's come first
             of_belief, of_policy = parameters[..., : self.num_inferring], parameters[..., self.num_inferring :]
-        belief, following, _ = self.belief.act(obs, state, noise, True, of_belief)
-        seen = np.concatenate([obs[:, : -self.num_told], belief], axis=1, dtype=np.float32)
-        action, _, infos = self.policy.act(seen, {}, noise, deterministic, of_policy)
-        return action, following, infos
+        belief, next_state, _ = self.belief.act(obs, state, noise, True, of_belief)
+        inputs = np.concatenate([obs[:, : -self.num_told], belief], axis=1, dtype=np.float32)
+        action, _, infos = self.policy.act(inputs, {}, noise, deterministic, of_policy)
+        return action, next_state, infos
 
 
-def rewards_told(trials: Tensor, num_told: int) -> tuple[Tensor, Tensor]:
-    """What a decoder sees of each step ``(N, T, ...)``, observation and action, and the reward that it told ``(N, T)``.
+def decoder_data(trials: Tensor, num_told: int) -> tuple[Tensor, Tensor]:
+    """Observation and action of each step, ``(N, T, ...)``, and its reward ``(N, T)``: the data of the decoder.
 
     Args:
         trials: Observations of trials ``(N, T + 1, D)``.
-        num_told: How many of their last entries are the last action, reward and ending.
+        num_told: Number of trailing entries for last action, reward and ending.
     """
     following = trials[:, 1:, -num_told:]
     return torch.cat((trials[:, :-1, :-num_told], following[..., :-2]), dim=-1), following[..., -2]
@@ -132,15 +132,15 @@ def rewards_told(trials: Tensor, num_told: int) -> tuple[Tensor, Tensor]:
 class VariBAD(Stateful, EpochLearner, MetaRLAlgorithm):
     """Variational Bayes-adaptive deep RL (Zintgraf et al. 2020).
 
-    To adapt is to remember, as it is for ``RL2``.
+    Adaptation is the update of the encoder's memory, as in ``RL2``.
 
     Args:
-        learner: A PPO whose policy sees observation and belief.
+        learner: A PPO whose policy takes observation and belief.
         belief: The encoder.
-        decoder: Predicts a reward from a latent, an observation and an action, side by side.
+        decoder: Predicts a reward from latent, observation and action, concatenated.
         config: Settings.
-        evaluation_env: What makes the environment of evaluations, in which one episode is a rollout.
-        train_tasks: Tasks that it is trained in; ``None`` where they are drawn without end.
+        evaluation_env: Makes the evaluation environment, in which one episode is a rollout.
+        train_tasks: Training tasks; ``None`` if they are sampled from a distribution.
     """
 
     adapts_again = True
@@ -174,7 +174,7 @@ class VariBAD(Stateful, EpochLearner, MetaRLAlgorithm):
         return self.learner.collect(runner, self.config.trials_per_epoch)
 
     def update(self, rollouts: Any, progress: Progress | None = None) -> dict[str, float]:
-        """Improve the policy, by the beliefs that it acted on, then encoder and decoder."""
+        """Update the policy with PPO on the beliefs it acted on, then encoder and decoder."""
         trials = Rollouts.of(rollouts)
         rows, lengths = padded_trials(trials, self.max_path_length)
         numbers = self.learner.update(self.with_beliefs(trials, rows, lengths), progress)
@@ -184,54 +184,59 @@ class VariBAD(Stateful, EpochLearner, MetaRLAlgorithm):
 
     @torch.no_grad()
     def with_beliefs(self, trials: Rollouts, rows: np.ndarray, lengths: np.ndarray) -> Rollouts:
-        """The trials as the policy sees them; no gradient of PPO reaches the encoder."""
+        """The trials with the policy's inputs as observations; PPO's gradient does not reach the encoder."""
         beliefs = beliefs_along(self.belief, torch.as_tensor(rows)).numpy()
-        seen = np.concatenate((rows[..., : -self.num_told], beliefs), axis=-1)
-        return trials.with_column("observations", seen[np.arange(rows.shape[1]) <= lengths[:, None]])
+        inputs = np.concatenate((rows[..., : -self.num_told], beliefs), axis=-1)
+        return trials.with_column("observations", inputs[np.arange(rows.shape[1]) <= lengths[:, None]])
 
     def improve_beliefs(self) -> dict[str, float]:
-        """Gradient steps of encoder and decoder up the ELBO; averages of what it was made of."""
-        told = [torch.zeros(2)]
+        """Gradient steps of encoder and decoder on the ELBO; averages of its terms."""
+        terms = [torch.zeros(2)]
         for _ in range(self.config.elbo_steps):
-            which = torch.randint(len(self.kept), (self.config.elbo_trials,), generator=self.draws).numpy()
-            trials, lengths = torch.as_tensor(self.kept[which]), torch.as_tensor(self.kept_lengths[which])
+            indices = torch.randint(len(self.kept), (self.config.elbo_trials,), generator=self.draws).numpy()
+            trials, lengths = torch.as_tensor(self.kept[indices]), torch.as_tensor(self.kept_lengths[indices])
             errors, divergence = (part.mean() for part in self.elbo_terms(trials, lengths))
+            # -ELBO: E_q[sum_k (r_k - r(m, s_k, a_k))^2] + kl_weight KL(q_t || q_{t-1}), mean over (N, E)
             self.trained.step("model", errors + self.config.kl_weight * divergence)
-            told.append(torch.stack((errors, divergence)).detach())
-        errors, divergence = torch.stack(told).sum(dim=0) / max(1, len(told) - 1)
+            terms.append(torch.stack((errors, divergence)).detach())
+        errors, divergence = torch.stack(terms).sum(dim=0) / max(1, len(terms) - 1)
         return {"reward_error": float(errors), "belief_kl": float(divergence)}
 
     def elbo_terms(self, trials: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """What the ELBO is made of, ``sum_k (r_k - r(m, s_k, a_k))^2`` and ``KL(q_t || q_{t-1})``, both ``(N, E)``.
+        """Terms of the ELBO, ``sum_k (r_k - r(m, s_k, a_k))^2`` and ``KL(q_t || q_{t-1})``, both ``(N, E)``.
 
-        Zintgraf et al. 2020, equations 8 to 10, for E random steps t of each trial, and all steps k of it: m is drawn
-        from the belief q_t, and the prior of each belief is the one before, that of the first ``N(0, 1)``.
+        Zintgraf et al. 2020, equations 8 to 10, for E random steps t of each trial, and all its steps k: m is sampled
+        from the belief q_t, and the prior of each belief is the previous one, that of the first ``N(0, 1)``.
 
         Args:
             trials: Observations ``(N, T + 1, D)``.
             lengths: Steps of each trial, ``(N,)``.
         """
+        # Beliefs q_t and priors q_{t-1}, with mean and log_std 0 for the first: (N, T + 1, 2 L)
         beliefs = beliefs_along(self.belief, trials)
         priors = torch.cat((torch.zeros_like(beliefs[:, :1]), beliefs[:, :-1]), dim=1)
+        # E steps t per trial, uniform in 0 ... length, and their q_t and q_{t-1}, (N, E, L)
         shape = (len(trials), self.config.elbo_terms)
         t = (torch.rand(shape, generator=self.draws) * (lengths[:, None] + 1)).long()
         places = t[..., None].expand(-1, -1, beliefs.shape[-1])
         posterior, prior = (DiagonalGaussian(*each.gather(1, places).chunk(2, dim=-1)) for each in (beliefs, priors))
+        # Reparameterized samples m = mean + std noise, (N, E, L)
         noise = torch.randn(posterior.mean.shape, generator=self.draws)
-        latents = posterior.mean + posterior.log_std.exp() * noise  # (N, E, L)
-        steps, rewards = rewards_told(trials, self.num_told)
-        grid = (-1, shape[1], steps.shape[1], -1)  # every draw with every step, (N, E, T, ...)
+        latents = posterior.mean + posterior.log_std.exp() * noise
+        steps, rewards = decoder_data(trials, self.num_told)
+        grid = (-1, shape[1], steps.shape[1], -1)  # all pairs of a sample and a step, (N, E, T, ...)
         rows = torch.cat((latents[:, :, None].expand(*grid), steps[:, None].expand(*grid)), dim=-1)
-        happened = torch.arange(steps.shape[1]) < lengths[:, None]
-        errors = (self.decoder(rows)[..., 0] - rewards[:, None]).square() * happened[:, None]
+        # Squared reward errors (r_k - r(m, s_k, a_k))^2, 0 at padding, (N, E, T)
+        mask = torch.arange(steps.shape[1]) < lengths[:, None]
+        errors = (self.decoder(rows)[..., 0] - rewards[:, None]).square() * mask[:, None]
         return errors.sum(dim=-1), posterior.kl(prior)
 
     def get_exploration_policy(self) -> TrialMemoryPolicy:
-        """A copy of the policy that has seen nothing yet."""
+        """A copy of the policy with an empty memory."""
         return TrialMemoryPolicy(copy.deepcopy(self.policy), self.num_told)
 
     def adapt_policy(self, exploration_policy: Any, exploration_trajectories: Any) -> TrialMemoryPolicy:
-        """The policy with the belief of the trajectories."""
+        """The policy with the belief after the trajectories."""
         return self.adapt_policies([exploration_policy], [exploration_trajectories])[0]
 
     def adapt_policies(self, policies: Sequence[Any], batches: Sequence[Any]) -> list[Any]:
@@ -243,7 +248,7 @@ class VariBAD(Stateful, EpochLearner, MetaRLAlgorithm):
         return f"{self.learner.fingerprint()} {self.config!r} {self.trained.shapes()}"
 
     def buffers_state_dict(self, copy: bool = True) -> dict[str, Any]:
-        """The latest trials, which are replaced, and never changed."""
+        """The latest trials (replaced, never modified in place)."""
         return {"trials": self.kept, "lengths": self.kept_lengths}
 
     def load_buffers_state_dict(self, tree: Mapping[str, Any]) -> None:
@@ -252,15 +257,16 @@ class VariBAD(Stateful, EpochLearner, MetaRLAlgorithm):
 
 
 def build(trial: TrialParts) -> VariBAD:
-    """All networks, and what learns with them."""
+    """Networks and learner."""
     given, spec, config = trial.given, trial.spec, parts_of(VariBADConfig, trial.given.values)
     generator = network_generator(given)
-    latent = Box(-np.inf, np.inf, (2 * config.latent_size,), np.float32)  # its mean and log_std: what a belief "does"
+    latent = Box(-np.inf, np.inf, (2 * config.latent_size,), np.float32)  # mean and log_std of a belief
     inferring = EnvSpec(spec.observation_space, latent)
     belief = GRUGaussianPolicy(inferring, config.encoder_size, learn_std=False, generator=generator)
-    seen = widened_spec(spec, 2 * config.latent_size - entries_told(spec))
-    policy = make_policy(seen, given, "mlp", "tanh", generator, init_std=parts_of(TrialSizes, given.values).init_std)
-    critic = MLP(seen.obs_dim, 1, given.hidden_sizes, "tanh", init=given.init, generator=generator)
+    policy_spec = widened_spec(spec, 2 * config.latent_size - entries_told(spec))
+    init_std = parts_of(TrialSizes, given.values).init_std
+    policy = make_policy(policy_spec, given, "mlp", "tanh", generator, init_std=init_std)
+    critic = MLP(policy_spec.obs_dim, 1, given.hidden_sizes, "tanh", init=given.init, generator=generator)
     width = config.latent_size + spec.obs_dim - 2  # latent, observation, action
     decoder = MLP(width, 1, config.decoder_sizes, "relu", generator=generator)
     return VariBAD(trial.ppo(policy, critic), belief, decoder, config, **trial.known)

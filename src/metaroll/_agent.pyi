@@ -80,7 +80,7 @@ class Run(TypedDict, total=False):
 
 class Evaluated(TypedDict, total=False):
     evaluate_every: int
-    """Evaluate after every so many epochs; 0 means never. Without a preset: 10."""
+    """Evaluate every n epochs; 0 means never. Without a preset: 10."""
 
 class PEARLUpdate(TypedDict, total=False):
     policy_lr: float
@@ -102,9 +102,9 @@ class PEARLUpdate(TypedDict, total=False):
     policy_pre_activation_coeff: float
     """Weight of the squared action before tanh. Without a preset: 0.0."""
     tau: float
-    """pearl: Target rate: share of the value function in each update of its target. Without a preset: 0.005.
-    ddpg, td3, sac, discrete-sac, tqc, rsac: Target rate: how far target networks move in one gradient step. Without a
-    preset: 0.005."""
+    """pearl: Polyak rate of the target value function, per gradient step. Without a preset: 0.005.
+    ddpg, td3, sac, discrete-sac, tqc, rsac: Polyak rate of the target networks, per gradient step. Without a preset:
+    0.005."""
     kl_lambda: float
     """Weight of the KL divergence of the belief from the prior. Without a preset: 0.1."""
     discount: float
@@ -116,22 +116,22 @@ class PEARLUpdate(TypedDict, total=False):
     dqn, ddpg, td3, sac, discrete-sac, tqc, rsac: Discount factor. Without a preset: 0.99."""
     reward_scale: float
     """pearl: Factor of the rewards; acts as an inverse temperature. Without a preset: 1.0.
-    dqn, ddpg, td3, sac, discrete-sac, tqc, rsac: What rewards are multiplied with as they enter an update; they are
-    stored as they are. Without a preset: 1.0."""
+    dqn, ddpg, td3, sac, discrete-sac, tqc, rsac: Factor applied to rewards in updates; they are stored unscaled.
+    Without a preset: 1.0."""
     meta_batch_size: int
-    """pearl: Tasks of a gradient step (drawn with replacement). Without a preset: 64.
-    maml, promp, dice: Tasks of a meta-gradient step, drawn anew in every epoch. Without a preset: 20."""
+    """pearl: Tasks per gradient step (drawn with replacement). Without a preset: 64.
+    maml, promp, dice: Tasks per meta-gradient step, drawn in every epoch. Without a preset: 20."""
     gradient_steps: int
-    """pearl: Gradient steps of an epoch. Without a preset: 1000.
+    """pearl: Gradient steps per epoch. Without a preset: 1000.
     maml, dice: Gradient steps with the samples of one epoch. Without a preset: 1.
     promp: Gradient steps with the samples of one epoch. Without a preset: 5.
-    dqn, ddpg, td3, sac, discrete-sac, tqc, rsac: Gradient steps of each cycle. Without a preset: 50."""
+    dqn, ddpg, td3, sac, discrete-sac, tqc, rsac: Gradient steps per cycle. Without a preset: 50."""
     batch_size: int
     """pearl: Transitions per task in a gradient step. Without a preset: 1024.
-    rl2, ppo, epopt: Steps of a gradient step; of a recurrent policy whole rollouts with about so many steps together.
+    rl2, ppo, epopt: Minibatch size in steps; for recurrent policies, complete rollouts with about that many in total.
     Without a preset: 64.
-    distill: Steps of a gradient step, in whole rollouts. Without a preset: 1000.
-    dqn, ddpg, td3, sac, discrete-sac, tqc, rsac: Replayed steps of a gradient step. Without a preset: 64."""
+    distill: Steps per gradient step, in complete rollouts. Without a preset: 1000.
+    dqn, ddpg, td3, sac, discrete-sac, tqc, rsac: Replayed steps per gradient step. Without a preset: 64."""
     embedding_batch_size: int
     """Context entries per task. Without a preset: 1024."""
     embedding_mini_batch_size: int
@@ -143,10 +143,10 @@ class PEARLUpdate(TypedDict, total=False):
     preset: 10000."""
     tasks_per_epoch: int
     """pearl: Tasks visited for new data per epoch (drawn with replacement). Without a preset: 100.
-    ppo, distill: Variations drawn per epoch; None means as many as full-length rollouts are needed. Without a preset:
+    ppo, distill: Variations drawn per epoch; None means one per full-length rollout that is needed. Without a preset:
     None.
-    cmaes, cem, ars, es, pgpe, snes: How many tasks each candidate is tried in, of training tasks or random domains; the
-    same ones for all candidates of an epoch. Without a preset: 1."""
+    cmaes, cem, ars, es, pgpe, snes: Number of training tasks or random domains to evaluate each candidate in; the same
+    for all candidates of an epoch. Without a preset: 1."""
     num_steps_prior: int
     """Steps per visit with z from the prior. Without a preset: 100."""
     num_steps_posterior: int
@@ -161,19 +161,19 @@ class PEARLUpdate(TypedDict, total=False):
     None.
     cmaes, cem: Maximum number of steps of a rollout; None means the environment's time limit. Without a preset: 500."""
     update_post_train: int
-    """Episodes between two inferences of the posterior while collecting. The first of them are collected under the
-    prior. Without a preset: 1."""
+    """Episodes between updates of the posterior during collection. The first of them are collected under the prior.
+    Without a preset: 1."""
     replay_size: int
     """pearl: Maximum number of transitions kept per task and buffer. Without a preset: 1000000.
-    distill: How many of the newest steps are learned from, in whole rollouts. Without a preset: 40000.
-    dqn, ddpg, td3, sac, discrete-sac, tqc, rsac: Steps that the replay buffer keeps. Without a preset: 1000000."""
+    distill: Number of latest steps to learn from, in complete rollouts. Without a preset: 40000.
+    dqn, ddpg, td3, sac, discrete-sac, tqc, rsac: Capacity of the replay buffer, in steps. Without a preset: 1000000."""
     context_reward_key: str | None
     """pearl: Name of an env_info ('sparse_reward') that replaces the reward in the context; actor and critic keep the
     reward. Without a preset: None.
     rl2: Name of an env_info ('sparse_reward') that the memory sees as last reward; None means the reward itself, by
     which it is trained. Without a preset: None.
-    maml, promp, dice: Name of an env_info ('sparse_reward') that replaces the reward in what inner steps adapt to; the
-    outer update goes by the reward itself. Without a preset: None."""
+    maml, promp, dice: Name of an env_info ('sparse_reward') that replaces the reward in inner steps; the outer update
+    uses the reward itself. Without a preset: None."""
     latent_dim: int
     """Length of z. Set by the preset."""
     num_train_tasks: int
@@ -183,26 +183,25 @@ class PEARLUpdate(TypedDict, total=False):
     maml, promp, dice, ppo, epopt, distill, cmaes, cem, ars, es, pgpe, snes, dqn, ddpg, td3, sac, discrete-sac, tqc,
     rsac: Number of training tasks of a task family. Without a preset: None."""
     use_information_bottleneck: bool
-    """False makes z the mean of the encoder's outputs, without distribution. Without a preset: True."""
+    """False makes z deterministic: the mean of the encoder's outputs. Without a preset: True."""
     use_next_obs_in_context: bool
-    """Whether next observations belong to the context (where dynamics differ by task). Without a preset: False."""
+    """Whether the context includes next observations (where dynamics differ by task). Without a preset: False."""
 
 class PEARL(PEARLUpdate, Evaluated, total=False):
     evaluate_every: int
-    """pearl, dqn, ddpg, td3, sac, discrete-sac, tqc, rsac: Evaluate after every so many epochs; 0 means never. Without
-    a preset: 1.
-    rl2, maml, promp, dice, ppo, epopt, distill, hill-climbing: Evaluate after every so many epochs; 0 means never.
-    Without a preset: 10.
-    cmaes, cem, ars, es, pgpe, snes: Evaluate after every so many epochs; 0 means never. Without a preset: 0."""
+    """pearl, dqn, ddpg, td3, sac, discrete-sac, tqc, rsac: Evaluate every n epochs; 0 means never. Without a preset: 1.
+    rl2, maml, promp, dice, ppo, epopt, distill, hill-climbing: Evaluate every n epochs; 0 means never. Without a
+    preset: 10.
+    cmaes, cem, ars, es, pgpe, snes: Evaluate every n epochs; 0 means never. Without a preset: 0."""
     num_test_tasks: int | None
-    """pearl: Number of held-out tasks; None means all that there are. Set by the preset.
+    """pearl: Number of held-out tasks; None means all. Set by the preset.
     rl2, maml, promp, dice: Number of held-out tasks. Without a preset: None.
     ppo, epopt, distill, cmaes, cem, ars, es, pgpe, snes, dqn, ddpg, td3, sac, discrete-sac, tqc, rsac, hill-climbing:
     Number of held-out tasks, or of held-out sets of domain parameters (None: 20 of them). Without a preset: None."""
     encoder_hidden_sizes: Sequence[int]
     """Hidden layers of the encoder. Set by the preset."""
     memory_limit: int | None
-    """pearl: Refuse buffers that could outgrow so many bytes; None means no limit. Without a preset: None.
+    """pearl: Maximum size of the buffers in bytes, checked beforehand; None means no limit. Without a preset: None.
     dqn, ddpg, td3, sac, discrete-sac, tqc, rsac: Refuse a replay buffer that could outgrow this many bytes; None: more
     than this machine has. Without a preset: None."""
 
@@ -253,10 +252,10 @@ class PearlOptions(Folders, Run, PEARL, OwnNetwork, MetaEvaluation): ...
 
 class RL2(TypedDict, total=False):
     trials_per_epoch: int
-    """Trials that are collected per epoch, each in a task of its own. Without a preset: 100."""
+    """Trials collected per epoch, each in a new task. Without a preset: 100."""
     across_episodes: bool
-    """Whether the return goes on after the end of an episode, with one discount for the whole trial. Without it every
-    episode is worth what it earns itself, and exploration for later ones is worth nothing. Without a preset: True."""
+    """Whether the return continues across the ends of episodes, with one discount for the complete trial. Otherwise
+    each episode counts for itself, and exploration for later ones is not rewarded. Without a preset: True."""
 
 class TrainTasks(TypedDict, total=False):
     num_train_tasks: int | None
@@ -277,8 +276,7 @@ class TrialSizes(HeldOutTasks, total=False):
     init_std: float
     """rl2, ppo, epopt: Standard deviation of the actions at first, where they lie in [-1, 1]. Without a preset: 1.0.
     maml, promp, dice: Standard deviation of the actions at first, where they lie in [-1, 1]. Without a preset: 0.5.
-    distill: Standard deviation of the student's actions in training, where they lie in [-1, 1]. Without a preset:
-    0.1."""
+    distill: Standard deviation of the student's actions in training, relative to [-1, 1]. Without a preset: 0.1."""
     context_reward_key: str | None
     """Name of an env_info ('sparse_reward') that the memory sees as last reward; None means the reward itself, by which
     it is trained. Without a preset: None."""
@@ -287,7 +285,7 @@ class AdamSteps(TypedDict, total=False):
     learning_rate: float
     """Learning rate (Adam). Without a preset: 0.001."""
     max_grad_norm: float | None
-    """Maximum norm of the gradient, of all networks together; None does not limit it. Without a preset: None."""
+    """Maximum gradient norm, over all networks; None does not limit it. Without a preset: None."""
 
 class RolloutLimit(TypedDict, total=False):
     max_steps: int | None
@@ -295,7 +293,7 @@ class RolloutLimit(TypedDict, total=False):
 
 class ScaledActions(TypedDict, total=False):
     scale_actions: bool
-    """Bring actions from [-1, 1] to the bounds of the action space, and clip them there. Without a preset: True."""
+    """Scale actions from [-1, 1] to the bounds of the action space, and clip them. Without a preset: True."""
 
 class Rl2Options(
     Folders, Run, RL2, TrialSizes, AdamSteps, RolloutLimit, ScaledActions, Evaluated, MetaEvaluation, total=False
@@ -303,64 +301,60 @@ class Rl2Options(
     learning_rate: float
     """rl2, ppo, epopt: Learning rate (Adam). Without a preset: 0.0003.
     maml, promp, dice, distill: Learning rate (Adam). Without a preset: 0.001.
-    ars: Size of the step, alpha. Without a preset: 0.02.
+    ars: Step size, alpha. Without a preset: 0.02.
     es: Learning rate (Adam). Without a preset: 0.02.
     pgpe: Learning rate of the mean (Adam). Without a preset: 0.02.
     snes: Learning rate of the mean. Without a preset: 1.0.
     dqn: Learning rate (Adam). Without a preset: 0.0001."""
     max_grad_norm: float | None
-    """rl2, ppo, epopt: Maximum norm of the gradient, of all networks together; None does not limit it. Without a
-    preset: 0.5.
-    maml, promp, dice: Maximum norm of the gradient, of all networks together; None does not limit it. Without a preset:
-    None.
-    distill: Maximum norm of the gradient, of all networks together; None does not limit it. Without a preset: 1.0.
+    """rl2, ppo, epopt: Maximum gradient norm, over all networks; None does not limit it. Without a preset: 0.5.
+    maml, promp, dice: Maximum gradient norm, over all networks; None does not limit it. Without a preset: None.
+    distill: Maximum gradient norm, over all networks; None does not limit it. Without a preset: 1.0.
     dqn: Maximum norm of the gradient; None does not limit it. Without a preset: 10.0."""
     num_passes: int
     """rl2, ppo, epopt: Passes over the data of an epoch. Without a preset: 10.
     distill: Passes over the data of an epoch. Without a preset: 4."""
     batch_size: int
-    """Steps of a gradient step; of a recurrent policy whole rollouts with about so many steps together. Without a
+    """Minibatch size in steps; for recurrent policies, complete rollouts with about that many in total. Without a
     preset: 64."""
     lr_decay_epochs: int | None
-    """Epochs over which the learning rate falls linearly to 0, after which nothing is learned; None keeps it. Without a
-    preset: None."""
+    """Epochs over which the learning rate decays linearly to 0, after which learning stops; None keeps it constant.
+    Without a preset: None."""
     clip_range: float
-    """rl2, ppo, epopt: How far the probability ratio may move from 1 before the objective is clipped. Without a preset:
-    0.2.
-    promp: How far the probability ratio after adaptation may move from 1 before the objective is clipped. Without a
-    preset: 0.3."""
+    """rl2, ppo, epopt: Clipping range of the probability ratio, around 1. Without a preset: 0.2.
+    promp: Clipping range of the probability ratio after adaptation, around 1. Without a preset: 0.3."""
     value_clip_range: float | None
-    """The same for changes of the value, in its own units; None does not clip. Without a preset: None."""
+    """Clipping range of changes of the value, in units of the value; None does not clip. Without a preset: None."""
     value_coeff: float
-    """Weight of the squared error of the values. Without a preset: 0.5."""
+    """Weight of the squared value error. Without a preset: 0.5."""
     entropy_coeff: float
     """Weight of the entropy bonus. Without a preset: 0.0."""
     target_kl: float | None
-    """rl2, ppo, epopt: The epoch ends early when the KL divergence from its first policy is over 1.5 times this.
+    """rl2, ppo, epopt: Stop the epoch early when the KL divergence from its first policy exceeds 1.5 times this.
     Without a preset: None.
-    promp: The weight is halved after an epoch whose divergence is below this over 1.5, and doubled after one above 1.5
-    times this; None keeps it. Without a preset: None."""
+    promp: Halve the weight after an epoch whose divergence is below this / 1.5, double it after one above 1.5 times
+    this; None keeps it constant. Without a preset: None."""
     discount: float
     """Discount factor in [0, 1]. Without a preset: 0.99."""
     gae_lambda: float
     """rl2, ppo, epopt: Trade-off between bias (0) and variance (1) of the advantages. Without a preset: 0.95.
     maml, promp, dice: Trade-off between bias (0) and variance (1) of the advantages. Without a preset: 1.0."""
     bootstrap_truncated: bool
-    """Count the value of the last observation of a rollout that was cut off, rather than nothing. Without a preset:
+    """Bootstrap with the value of the last observation of truncated rollouts, instead of with 0. Without a preset:
     True."""
     normalize_advantages: bool
-    """rl2, ppo, epopt: Give the advantages of each minibatch mean 0 and standard deviation 1. Without a preset: True.
-    maml, promp, dice: Give the advantages of each task mean 0 and standard deviation 1. Without a preset: True."""
+    """rl2, ppo, epopt: Normalize the advantages of each minibatch to mean 0 and deviation 1. Without a preset: True.
+    maml, promp, dice: Normalize the advantages of each task to mean 0 and deviation 1. Without a preset: True."""
     normalize_observations: bool
-    """rl2, ppo, epopt: Give observations mean 0 and standard deviation 1. Without a preset: True.
-    maml, promp, dice: Give observations mean 0 and standard deviation 1, over all tasks; the statistics are not
-    adapted. Without a preset: False.
-    cmaes, cem, ars, es, pgpe, snes: Normalize observations by the mean and deviation of all before this epoch. Without
-    a preset: False."""
+    """rl2, ppo, epopt: Normalize observations to mean 0 and standard deviation 1. Without a preset: True.
+    maml, promp, dice: Normalize observations to mean 0 and deviation 1, over all tasks; the statistics are not adapted.
+    Without a preset: False.
+    cmaes, cem, ars, es, pgpe, snes: Normalize observations by the mean and deviation of all earlier epochs. Without a
+    preset: False."""
     normalize_returns: bool
     """Divide rewards by the standard deviation of their discounted sums. Without a preset: True."""
     adam_eps: float
-    """Added to the root of Adam's second moment. Without a preset: 1e-05."""
+    """Epsilon of Adam, added to the root of the second moment. Without a preset: 1e-05."""
 
 class MAMLOuterChoice(TypedDict, total=False):
     outer: Literal["trpo", "vpg", "emaml"]
@@ -372,15 +366,16 @@ class MAMLOuterChoice(TypedDict, total=False):
 
 class TrustRegion(TypedDict, total=False):
     max_kl: float
-    """Maximum mean KL divergence of the adapted policies from those that made the samples. Without a preset: 0.01."""
+    """Maximum mean KL divergence of the adapted policies from those that collected the samples. Without a preset:
+    0.01."""
     cg_iterations: int
-    """Products with the curvature in the method of conjugate gradients. Without a preset: 10."""
+    """Iterations of the conjugate gradient method (Hessian-vector products). Without a preset: 10."""
     damping: float
-    """Added to the diagonal of the curvature. Without a preset: 1e-05."""
+    """Added to the diagonal of the Hessian. Without a preset: 1e-05."""
     backtrack_ratio: float
     """Factor of the step between two tries of the line search. Without a preset: 0.8."""
     max_backtracks: int
-    """Number of tries; after the last one nothing is changed. Without a preset: 15."""
+    """Number of tries of the line search; if all fail, no step is taken. Without a preset: 15."""
 
 class Adam(AdamSteps, total=False):
     gradient_steps: int
@@ -388,25 +383,26 @@ class Adam(AdamSteps, total=False):
 
 class Inner(RolloutLimit, total=False):
     inner: Literal["ratio", "log-likelihood", "magic-box"] | None
-    """What inner steps maximize (see functional.gradients.meta_gradients); None means that of outer. Without a preset:
+    """Objective of inner steps (see functional.gradients.meta_gradients); None means that of outer. Without a preset:
     None."""
     meta_batch_size: int
-    """Tasks of a meta-gradient step, drawn anew in every epoch. Without a preset: 20."""
+    """Tasks per meta-gradient step, drawn in every epoch. Without a preset: 20."""
     rollouts_per_task: int
-    """Rollouts per task and moment. Without a preset: 20."""
+    """Rollouts per task before each inner step, and after the last. Without a preset: 20."""
     num_inner_steps: int
     """Gradient steps in each task. Without a preset: 1."""
     inner_lr: float
     """Learning rate of the inner steps. Without a preset: 0.1."""
     later_inner_lr: float | None
-    """Learning rate of the inner steps after the first, in a test; None means the same. Along normalized advantages
-    steps do not get shorter by themselves where there is little left to gain. Without a preset: None."""
+    """Learning rate of the inner steps after the first, in a test; None means the same. With normalized advantages,
+    steps do not shrink by themselves close to an optimum. Without a preset: None."""
     learn_inner_lr: bool
     """Learn an inner learning rate for each parameter (Li et al. 2017, arXiv:1707.09835). Without a preset: False."""
     second_order: bool
-    """Whether derivatives go through the inner gradients; without, it is first-order MAML. Without a preset: True."""
+    """Whether to differentiate through the inner gradients; otherwise it is first-order MAML. Without a preset:
+    True."""
     adapt: Sequence[str]
-    """Beginnings of the names of parameters that inner steps change, as policy.net.layers.2 (see
+    """Prefixes of the names of parameters that inner steps change, such as policy.net.layers.2 (see
     policy.parameter_layout().names); none means all. The last layer alone: Raghu et al. 2020, arXiv:1909.09157. Without
     a preset: []."""
     discount: float
@@ -414,29 +410,29 @@ class Inner(RolloutLimit, total=False):
     gae_lambda: float
     """Trade-off between bias (0) and variance (1) of the advantages. Without a preset: 1.0."""
     normalize_advantages: bool
-    """Give the advantages of each task mean 0 and standard deviation 1. Without a preset: True."""
+    """Normalize the advantages of each task to mean 0 and deviation 1. Without a preset: True."""
     normalize_observations: bool
-    """Give observations mean 0 and standard deviation 1, over all tasks; the statistics are not adapted. Without a
+    """Normalize observations to mean 0 and deviation 1, over all tasks; the statistics are not adapted. Without a
     preset: False."""
 
 class MAML(Inner, ScaledActions, Evaluated, total=False):
     context_reward_key: str | None
-    """Name of an env_info ('sparse_reward') that replaces the reward in what inner steps adapt to; the outer update
-    goes by the reward itself. Without a preset: None."""
+    """Name of an env_info ('sparse_reward') that replaces the reward in inner steps; the outer update uses the reward
+    itself. Without a preset: None."""
 
 class TanhNetworks(OwnNetwork, total=False):
     hidden_nonlinearity: Literal["tanh", "relu"]
     """maml, promp, dice, ppo, epopt, cmaes, cem, ars, es, pgpe, snes, hill-climbing: Activation of the hidden layers.
     Without a preset: 'tanh'.
-    distill: Activation of the hidden layers of a student without memory. Without a preset: 'tanh'.
+    distill: Activation of the hidden layers of a feed-forward student. Without a preset: 'tanh'.
     dqn, ddpg, td3, sac, discrete-sac, tqc, rsac: Activation of the hidden layers. Without a preset: 'relu'."""
 
 class PolicyNetworks(TanhNetworks, total=False):
     network: Literal["mlp", "gru"]
     """maml, promp, dice, ppo, epopt: Policy without memory (mlp) or with (gru, as wide as the first of hidden_sizes).
     Without a preset: 'mlp'.
-    distill: Student with or without memory (gru or mlp; gru is as wide as the first of hidden_sizes). Without a preset:
-    'gru'."""
+    distill: Recurrent or feed-forward student (gru or mlp; the width of gru is the first of hidden_sizes). Without a
+    preset: 'gru'."""
     init_std: float
     """Standard deviation of the actions at first, where they lie in [-1, 1]. Without a preset: 1.0."""
 
@@ -452,13 +448,12 @@ class ProMP(Adam, total=False):
     gradient_steps: int
     """Gradient steps with the samples of one epoch. Without a preset: 5."""
     clip_range: float
-    """How far the probability ratio after adaptation may move from 1 before the objective is clipped. Without a preset:
-    0.3."""
+    """Clipping range of the probability ratio after adaptation, around 1. Without a preset: 0.3."""
     kl_coeff: float
     """Weight of the KL divergence. Without a preset: 0.0005."""
     target_kl: float | None
-    """The weight is halved after an epoch whose divergence is below this over 1.5, and doubled after one above 1.5
-    times this; None keeps it. Without a preset: None."""
+    """Halve the weight after an epoch whose divergence is below this / 1.5, double it after one above 1.5 times this;
+    None keeps it constant. Without a preset: None."""
 
 class PrompOptions(Folders, Run, ProMP, MAML, MetaNetworks, HeldOutTasks, MetaEvaluation): ...
 
@@ -471,10 +466,10 @@ class DiceOptions(Folders, Run, DICEOuterChoice, Adam, MAML, MetaNetworks, HeldO
 
 class NewData(AdamSteps, RolloutLimit, total=False):
     steps_per_epoch: int
-    """Minimum number of environment steps per epoch; rollouts are never cut, so there may be more. Without a preset:
+    """Minimum number of environment steps per epoch; rollouts are completed, so there may be more. Without a preset:
     4000."""
     tasks_per_epoch: int | None
-    """Variations drawn per epoch; None means as many as full-length rollouts are needed. Without a preset: None."""
+    """Variations drawn per epoch; None means one per full-length rollout that is needed. Without a preset: None."""
     num_passes: int
     """Passes over the data of an epoch. Without a preset: 4."""
 
@@ -482,53 +477,53 @@ class PPOUpdate(NewData, total=False):
     learning_rate: float
     """Learning rate (Adam). Without a preset: 0.0003."""
     max_grad_norm: float | None
-    """Maximum norm of the gradient, of all networks together; None does not limit it. Without a preset: 0.5."""
+    """Maximum gradient norm, over all networks; None does not limit it. Without a preset: 0.5."""
     steps_per_epoch: int
-    """ppo: Minimum number of environment steps per epoch; rollouts are never cut, so there may be more. Without a
+    """ppo: Minimum number of environment steps per epoch; rollouts are completed, so there may be more. Without a
     preset: 2048.
-    distill: Minimum number of environment steps per epoch; rollouts are never cut, so there may be more. Without a
+    distill: Minimum number of environment steps per epoch; rollouts are completed, so there may be more. Without a
     preset: 4000."""
     num_passes: int
     """Passes over the data of an epoch. Without a preset: 10."""
     batch_size: int
-    """Steps of a gradient step; of a recurrent policy whole rollouts with about so many steps together. Without a
+    """Minibatch size in steps; for recurrent policies, complete rollouts with about that many in total. Without a
     preset: 64."""
     lr_decay_epochs: int | None
-    """Epochs over which the learning rate falls linearly to 0, after which nothing is learned; None keeps it. Without a
-    preset: None."""
+    """Epochs over which the learning rate decays linearly to 0, after which learning stops; None keeps it constant.
+    Without a preset: None."""
     clip_range: float
-    """How far the probability ratio may move from 1 before the objective is clipped. Without a preset: 0.2."""
+    """Clipping range of the probability ratio, around 1. Without a preset: 0.2."""
     value_clip_range: float | None
-    """The same for changes of the value, in its own units; None does not clip. Without a preset: None."""
+    """Clipping range of changes of the value, in units of the value; None does not clip. Without a preset: None."""
     value_coeff: float
-    """Weight of the squared error of the values. Without a preset: 0.5."""
+    """Weight of the squared value error. Without a preset: 0.5."""
     entropy_coeff: float
     """Weight of the entropy bonus. Without a preset: 0.0."""
     target_kl: float | None
-    """The epoch ends early when the KL divergence from its first policy is over 1.5 times this. Without a preset:
+    """Stop the epoch early when the KL divergence from its first policy exceeds 1.5 times this. Without a preset:
     None."""
     discount: float
     """Discount factor in [0, 1]. Without a preset: 0.99."""
     gae_lambda: float
     """Trade-off between bias (0) and variance (1) of the advantages. Without a preset: 0.95."""
     bootstrap_truncated: bool
-    """Count the value of the last observation of a rollout that was cut off, rather than nothing. Without a preset:
+    """Bootstrap with the value of the last observation of truncated rollouts, instead of with 0. Without a preset:
     True."""
     normalize_advantages: bool
-    """Give the advantages of each minibatch mean 0 and standard deviation 1. Without a preset: True."""
+    """Normalize the advantages of each minibatch to mean 0 and deviation 1. Without a preset: True."""
     normalize_observations: bool
-    """Give observations mean 0 and standard deviation 1. Without a preset: True."""
+    """Normalize observations to mean 0 and standard deviation 1. Without a preset: True."""
     normalize_returns: bool
     """Divide rewards by the standard deviation of their discounted sums. Without a preset: True."""
     adam_eps: float
-    """Added to the root of Adam's second moment. Without a preset: 1e-05."""
+    """Epsilon of Adam, added to the root of the second moment. Without a preset: 1e-05."""
 
 class PPO(PPOUpdate, ScaledActions, Evaluated, total=False):
     domain_params: Sequence[str]
     """Names of domain parameters that the critic, but not the policy, observes (an asymmetric critic). Without a
     preset: []."""
     privileged: bool
-    """The policy observes domain_params, too (a teacher for distillation); its network then is built for
+    """The policy also observes domain_params (a teacher for distillation); its network must then fit
     metaroll.plugins.widened_spec. Without a preset: False."""
     gradients: Literal["auto", "numpy", "autograd"]
     """By hand in NumPy, by autograd, or (auto) by hand where the networks allow it. Without a preset: 'auto'."""
@@ -545,8 +540,8 @@ class HeldOutDomains(DomainRanges, total=False):
     """ppo, epopt, cmaes, cem, ars, es, pgpe, snes, dqn, ddpg, td3, sac, discrete-sac, tqc, rsac, hill-climbing: Train
     in, and evaluate on, random domain parameters: the usual ones of a simulated system, or half as wide. A task family
     has draws of its own. Without a preset: 'none'.
-    distill: Train in, and evaluate on, random domain parameters of a simulated system (teacher: as the teacher was
-    trained). Without a preset: 'teacher'."""
+    distill: Train in, and evaluate on, random domain parameters of a simulated system (teacher: those that the teacher
+    was trained with). Without a preset: 'teacher'."""
 
 class Domains(TrainTasks, HeldOutDomains): ...
 
@@ -562,17 +557,17 @@ class PpoOptions(Folders, Run, PPO, PolicyNetworks, Domains, Evaluation): ...
 
 class EPOpt(TypedDict, total=False):
     epsilon: float
-    """epopt: Share of the rollouts that is learned from, in (0, 1]. Without a preset: 0.1.
-    cmaes, cem, ars, es, pgpe, snes: Share of the worst returns of a candidate whose mean is its fitness (CVaR), in (0,
-    1]; 1 means all. Without a preset: 1.0.
-    hill-climbing: Share of the worst returns of a candidate whose mean is compared (CVaR), in (0, 1]; 1 means all of
-    them. Without a preset: 1.0."""
+    """epopt: Share of the rollouts to learn from: the worst ones, in (0, 1]. Without a preset: 0.1.
+    cmaes, cem, ars, es, pgpe, snes: Fitness is the mean of this share of a candidate's worst returns (CVaR), in (0, 1];
+    1 means all. Without a preset: 1.0.
+    hill-climbing: Score is the mean of this share of a candidate's worst returns (CVaR), in (0, 1]; 1 means all.
+    Without a preset: 1.0."""
     warmup_epochs: int
-    """Number of first epochs that learn from all rollouts. Without a preset: 100."""
+    """Number of initial epochs that use all rollouts. Without a preset: 100."""
     rollouts_per_epoch: int
-    """Number of rollouts that are collected per epoch. Without a preset: 100."""
+    """Number of rollouts per epoch. Without a preset: 100."""
     return_discount: float
-    """Discount of the returns by which rollouts are compared, in [0, 1]. Without a preset: 1.0."""
+    """Discount of the returns that rank the rollouts, in [0, 1]. Without a preset: 1.0."""
 
 class EpoptOptions(
     Folders,
@@ -590,77 +585,78 @@ class EpoptOptions(
     learning_rate: float
     """Learning rate (Adam). Without a preset: 0.0003."""
     max_grad_norm: float | None
-    """Maximum norm of the gradient, of all networks together; None does not limit it. Without a preset: 0.5."""
+    """Maximum gradient norm, over all networks; None does not limit it. Without a preset: 0.5."""
     num_passes: int
     """Passes over the data of an epoch. Without a preset: 10."""
     batch_size: int
-    """Steps of a gradient step; of a recurrent policy whole rollouts with about so many steps together. Without a
+    """Minibatch size in steps; for recurrent policies, complete rollouts with about that many in total. Without a
     preset: 64."""
     lr_decay_epochs: int | None
-    """Epochs over which the learning rate falls linearly to 0, after which nothing is learned; None keeps it. Without a
-    preset: None."""
+    """Epochs over which the learning rate decays linearly to 0, after which learning stops; None keeps it constant.
+    Without a preset: None."""
     clip_range: float
-    """How far the probability ratio may move from 1 before the objective is clipped. Without a preset: 0.2."""
+    """Clipping range of the probability ratio, around 1. Without a preset: 0.2."""
     value_clip_range: float | None
-    """The same for changes of the value, in its own units; None does not clip. Without a preset: None."""
+    """Clipping range of changes of the value, in units of the value; None does not clip. Without a preset: None."""
     value_coeff: float
-    """Weight of the squared error of the values. Without a preset: 0.5."""
+    """Weight of the squared value error. Without a preset: 0.5."""
     entropy_coeff: float
     """Weight of the entropy bonus. Without a preset: 0.0."""
     target_kl: float | None
-    """The epoch ends early when the KL divergence from its first policy is over 1.5 times this. Without a preset:
+    """Stop the epoch early when the KL divergence from its first policy exceeds 1.5 times this. Without a preset:
     None."""
     discount: float
     """Discount factor in [0, 1]. Without a preset: 0.99."""
     gae_lambda: float
     """Trade-off between bias (0) and variance (1) of the advantages. Without a preset: 0.95."""
     bootstrap_truncated: bool
-    """Count the value of the last observation of a rollout that was cut off, rather than nothing. Without a preset:
+    """Bootstrap with the value of the last observation of truncated rollouts, instead of with 0. Without a preset:
     True."""
     normalize_advantages: bool
-    """Give the advantages of each minibatch mean 0 and standard deviation 1. Without a preset: True."""
+    """Normalize the advantages of each minibatch to mean 0 and deviation 1. Without a preset: True."""
     normalize_observations: bool
-    """Give observations mean 0 and standard deviation 1. Without a preset: True."""
+    """Normalize observations to mean 0 and standard deviation 1. Without a preset: True."""
     normalize_returns: bool
     """Divide rewards by the standard deviation of their discounted sums. Without a preset: True."""
     adam_eps: float
-    """Added to the root of Adam's second moment. Without a preset: 1e-05."""
+    """Epsilon of Adam, added to the root of the second moment. Without a preset: 1e-05."""
     domain_params: Sequence[str]
     """Names of domain parameters that the critic, but not the policy, observes (an asymmetric critic). Without a
     preset: []."""
     privileged: bool
-    """The policy observes domain_params, too (a teacher for distillation); its network then is built for
+    """The policy also observes domain_params (a teacher for distillation); its network must then fit
     metaroll.plugins.widened_spec. Without a preset: False."""
     gradients: Literal["auto", "numpy", "autograd"]
     """By hand in NumPy, by autograd, or (auto) by hand where the networks allow it. Without a preset: 'auto'."""
 
 class Distillation(NewData, ScaledActions, Evaluated, total=False):
     max_grad_norm: float | None
-    """Maximum norm of the gradient, of all networks together; None does not limit it. Without a preset: 1.0."""
+    """Maximum gradient norm, over all networks; None does not limit it. Without a preset: 1.0."""
     teacher_epochs: int
-    """Number of first epochs in which the teacher acts. Without a preset: 1."""
+    """Number of initial epochs with the teacher as behavior policy. Without a preset: 1."""
     replay_size: int
-    """How many of the newest steps are learned from, in whole rollouts. Without a preset: 40000."""
+    """Number of latest steps to learn from, in complete rollouts. Without a preset: 40000."""
     batch_size: int
-    """Steps of a gradient step, in whole rollouts. Without a preset: 1000."""
+    """Steps per gradient step, in complete rollouts. Without a preset: 1000."""
 
 class DistilledNetworks(TypedDict, total=False):
     teacher: str | None
     """Folder of the run of the teacher: PPO or EPOpt, which may be privileged. Without a preset: None."""
     network: Literal["gru", "mlp"]
-    """Student with or without memory (gru or mlp; gru is as wide as the first of hidden_sizes). Without a preset:
+    """Recurrent or feed-forward student (gru or mlp; the width of gru is the first of hidden_sizes). Without a preset:
     'gru'."""
     last_action: bool
-    """Whether a student with memory sees its last action, of a Box, beside each observation. Without a preset: True."""
+    """Whether a recurrent student observes its last action (of a Box), in addition to each observation. Without a
+    preset: True."""
     hidden_nonlinearity: Literal["tanh", "relu"]
-    """Activation of the hidden layers of a student without memory. Without a preset: 'tanh'."""
+    """Activation of the hidden layers of a feed-forward student. Without a preset: 'tanh'."""
     init_std: float
-    """Standard deviation of the student's actions in training, where they lie in [-1, 1]. Without a preset: 0.1."""
+    """Standard deviation of the student's actions in training, relative to [-1, 1]. Without a preset: 0.1."""
 
 class TaughtDomains(TrainTasks, DomainRanges, total=False):
     randomize: Literal["teacher", "none", "default", "conservative"]
-    """Train in, and evaluate on, random domain parameters of a simulated system (teacher: as the teacher was trained).
-    Without a preset: 'teacher'."""
+    """Train in, and evaluate on, random domain parameters of a simulated system (teacher: those that the teacher was
+    trained with). Without a preset: 'teacher'."""
 
 class DistillOptions(Folders, Run, Distillation, DistilledNetworks, TaughtDomains, Evaluation): ...
 
@@ -678,39 +674,40 @@ class DiscountedSearch(Search, total=False):
 
 class CMAES(TypedDict, total=False):
     population: int | None
-    """cmaes: Number of candidates of an epoch; None means 4 + int(3 ln P) for P parameters. Set by the preset.
-    cem: Number of candidates of an epoch. Set by the preset.
-    es: Number of candidates K of an epoch. Without a preset: 16.
-    snes: Number of candidates of an epoch; None means 4 + int(3 ln P) for P parameters. Without a preset: None.
-    hill-climbing: Number of candidates of an epoch beside the mean; None means 4 + int(3 ln P) for P parameters.
+    """cmaes: Number of candidates per epoch; None means 4 + int(3 ln P) for P parameters. Set by the preset.
+    cem: Number of candidates per epoch. Set by the preset.
+    es: Number of candidates K per epoch. Without a preset: 16.
+    snes: Number of candidates per epoch; None means 4 + int(3 ln P) for P parameters. Without a preset: None.
+    hill-climbing: Number of candidates per epoch, besides the mean; None means 4 + int(3 ln P) for P parameters.
     Without a preset: None."""
     init_sigma: float
-    """cmaes, cem: Standard deviation of the candidates at first. Without a preset: 1.0.
-    pgpe: Standard deviation of the candidates at first. Without a preset: 0.1.
-    snes: Standard deviation of the candidates at first. Without a preset: 0.5.
-    hill-climbing: Standard deviation of the noise, or radius of the sphere, at first. Without a preset: 0.5."""
+    """cmaes, cem: Initial standard deviation of the candidates. Without a preset: 1.0.
+    pgpe: Initial standard deviation of the candidates. Without a preset: 0.1.
+    snes: Initial standard deviation of the candidates. Without a preset: 0.5.
+    hill-climbing: Initial standard deviation of the noise, or radius of the sphere. Without a preset: 0.5."""
     separable: bool | None
     """Learn the diagonal of the covariance only; None means above 500 parameters. Without a preset: None."""
     active: bool
-    """Learn from the worse half of the candidates, too (not with bounds, but of a diagonal). Without a preset: True."""
+    """Also learn from the worse half of the candidates (with bounds, only for a diagonal covariance). Without a preset:
+    True."""
     mirrored: bool
     """cmaes, cem, snes: Draw candidates in pairs on both sides of the mean. Without a preset: False.
     es: Draw candidates in pairs on both sides of the mean. Without a preset: True."""
     elitism: bool
-    """Try the best candidate so far again in each epoch. Without a preset: False."""
+    """Evaluate the best candidate so far again in each epoch. Without a preset: False."""
     lower: float | None
     """Lower bound of every parameter; None means none. Without a preset: None."""
     upper: float | None
     """Upper bound of every parameter; None means none. Without a preset: None."""
     restarts: Literal["none", "ipop", "bipop"]
-    """Begin again where a search has ended: not (none), each time with twice as many candidates (ipop), or with many
-    and with few in turns (bipop). Without a preset: 'none'."""
+    """Restart a search that has ended: never (none), with twice as many candidates each time (ipop), or with
+    alternating large and small populations (bipop). Without a preset: 'none'."""
     max_restarts: int
-    """How many restarts (with more candidates) are made. Without a preset: 9."""
+    """Maximum number of restarts (with large populations). Without a preset: 9."""
     reevaluated: int
-    """How many candidates are tried twice, to measure how much chance is in their ranks. Without a preset: 0."""
+    """Number of candidates to evaluate twice, to measure the noise of their ranks. Without a preset: 0."""
     max_repetitions: float
-    """How many times as many rollouts a candidate may get where chance decides. Without a preset: 1.0."""
+    """Maximum factor of the rollouts per candidate where noise dominates. Without a preset: 1.0."""
     target: float | None
     """Return that ends the training; None means none. Without a preset: None."""
 
@@ -718,60 +715,61 @@ class CMAESLearner(CMAES, DiscountedSearch): ...
 
 class Trials(ScaledActions, Evaluated, total=False):
     evaluate_every: int
-    """Evaluate after every so many epochs; 0 means never. Without a preset: 0."""
+    """Evaluate every n epochs; 0 means never. Without a preset: 0."""
     rollouts_per_candidate: int | None
-    """Number of rollouts of each candidate (in each task); None means as many as LocalRunner.train is told. Without a
-    preset: None."""
+    """Number of rollouts per candidate (and task); None means the batch size of LocalRunner.train. Without a preset:
+    None."""
     common_random_numbers: bool
-    """Try all candidates in the same initial states, so that their returns differ by less chance. It needs
-    rollouts_per_candidate, and is not for tasks. Without a preset: True."""
+    """Evaluate all candidates from the same initial states, which makes comparisons less noisy. It needs
+    rollouts_per_candidate, and does not apply to tasks. Without a preset: True."""
     deterministic: bool
     """Act without noise. Without a preset: True."""
     tasks_per_epoch: int
-    """How many tasks each candidate is tried in, of training tasks or random domains; the same ones for all candidates
-    of an epoch. Without a preset: 1."""
+    """Number of training tasks or random domains to evaluate each candidate in; the same for all candidates of an
+    epoch. Without a preset: 1."""
     epsilon: float
-    """Share of the worst returns of a candidate whose mean is its fitness (CVaR), in (0, 1]; 1 means all. Without a
+    """Fitness is the mean of this share of a candidate's worst returns (CVaR), in (0, 1]; 1 means all. Without a
     preset: 1.0."""
     normalize_observations: bool
-    """Normalize observations by the mean and deviation of all before this epoch. Without a preset: False."""
+    """Normalize observations by the mean and deviation of all earlier epochs. Without a preset: False."""
     mean_epochs: int
-    """Epochs over which the mean of the search is averaged; what acts is the average, and the search continues as
-    without. It helps where returns differ by chance; 1 means the last mean. Without a preset: 1."""
+    """Epochs over which the mean of the search is averaged for the policy; the search itself is not affected. It helps
+    where returns are noisy; 1 means the last mean. Without a preset: 1."""
 
 class Starts(TypedDict, total=False):
     starts: int
-    """Number of starts, all of which are tried in every epoch until the worse ones are given up. The first one begins
-    at the policy as it is. Without a preset: 1."""
+    """Number of starts, evaluated in parallel in every epoch until the worse ones are dropped. The first one starts
+    from the initial policy. Without a preset: 1."""
     round_length: int
-    """Epochs of the first round. The fewer starts are left, the longer a round is, so that all rounds take the same
-    number of candidates. Without a preset: 20."""
+    """Epochs of the first round. Later rounds with fewer starts are longer, so that all have the same number of
+    candidates. Without a preset: 20."""
     reduction: int
-    """One start of so many continues after each round, until one is left. Without a preset: 2."""
+    """Factor by which the number of starts is reduced after each round, until one is left. Without a preset: 2."""
     start_std: float | None
-    """Standard deviation of the other starts around the first one; None means that of its first candidates (or, where
-    all parameters have bounds, anywhere between them). Without a preset: None."""
+    """Standard deviation of the other starts around the first one; None means that of its first candidates (or, if all
+    parameters have bounds, uniform between them). Without a preset: None."""
 
 class CmaesOptions(Folders, Run, CMAESLearner, Trials, Starts, TanhNetworks, Domains, Evaluation): ...
 
 class CEM(TypedDict, total=False):
     population: int
-    """Number of candidates of an epoch. Set by the preset."""
+    """Number of candidates per epoch. Set by the preset."""
     init_sigma: float
-    """Standard deviation of the candidates at first. Without a preset: 1.0."""
+    """Initial standard deviation of the candidates. Without a preset: 1.0."""
     best_frac: float
     """Share of the candidates that the distribution is fitted to; their number is rounded down. Without a preset:
     0.05."""
     extra_std: float
-    """Standard deviation of further noise, which fades. Without a preset: 1.0."""
+    """Initial standard deviation of extra noise, which decays. Without a preset: 1.0."""
     extra_decay_time: float
-    """Epochs that this takes. Without a preset: 100.0."""
+    """Epochs until the extra noise is 0. Without a preset: 100.0."""
     covariance: Literal["diagonal", "full"]
-    """Fit a deviation for each parameter (diagonal), or how they vary together (full). Without a preset: 'diagonal'."""
+    """Fit one deviation per parameter (diagonal), or the full covariance matrix (full). Without a preset:
+    'diagonal'."""
     mirrored: bool
     """Draw candidates in pairs on both sides of the mean. Without a preset: False."""
     elitism: bool
-    """Try the best candidate so far again in each epoch. Without a preset: False."""
+    """Evaluate the best candidate so far again in each epoch. Without a preset: False."""
 
 class CEMLearner(CEM, DiscountedSearch): ...
 class CemOptions(Folders, Run, CEMLearner, Trials, Starts, TanhNetworks, Domains, Evaluation): ...
@@ -781,9 +779,9 @@ class ARS(TypedDict, total=False):
     """ars: Number of directions N, half of the candidates. Without a preset: 8.
     pgpe: Number of directions, half of the candidates. Without a preset: 8."""
     num_best: int | None
-    """How many directions move the mean, b; None means all. Without a preset: None."""
+    """Number of directions that move the mean, b; None means all. Without a preset: None."""
     learning_rate: float
-    """Size of the step, alpha. Without a preset: 0.02."""
+    """Step size, alpha. Without a preset: 0.02."""
     sigma: float
     """ars: Standard deviation of the candidates, nu. Without a preset: 0.03.
     es: Standard deviation of the candidates. Without a preset: 0.05."""
@@ -792,17 +790,17 @@ class ArsOptions(Folders, Run, ARS, Search, Trials, Starts, TanhNetworks, Domain
 
 class OpenAIES(TypedDict, total=False):
     population: int
-    """Number of candidates K of an epoch. Without a preset: 16."""
+    """Number of candidates K per epoch. Without a preset: 16."""
     sigma: float
     """Standard deviation of the candidates. Without a preset: 0.05."""
     learning_rate: float
     """Learning rate (Adam). Without a preset: 0.02."""
     weight_decay: float
-    """Pulls the mean to 0. Without a preset: 0.0."""
+    """Decay of the mean toward 0. Without a preset: 0.0."""
     mirrored: bool
     """Draw candidates in pairs on both sides of the mean. Without a preset: True."""
     shaping: Literal["ranks", "utilities", "standardized"]
-    """What is learned from in place of fitness. Without a preset: 'ranks'."""
+    """Transformation of the fitness. Without a preset: 'ranks'."""
 
 class EsOptions(Folders, Run, OpenAIES, Search, Trials, Starts, TanhNetworks, Domains, Evaluation): ...
 
@@ -810,24 +808,24 @@ class PGPE(TypedDict, total=False):
     num_directions: int
     """Number of directions, half of the candidates. Without a preset: 8."""
     init_sigma: float
-    """Standard deviation of the candidates at first. Without a preset: 0.1."""
+    """Initial standard deviation of the candidates. Without a preset: 0.1."""
     learning_rate: float
     """Learning rate of the mean (Adam). Without a preset: 0.02."""
     sigma_learning_rate: float
     """pgpe: Learning rate of the standard deviations. Without a preset: 0.1.
     snes: Learning rate of the standard deviations; None means (3 + ln P) / (5 sqrt P). Without a preset: None."""
     max_sigma_change: float
-    """The largest share by which a standard deviation changes at once. Without a preset: 0.2."""
+    """Maximum relative change of a standard deviation per step. Without a preset: 0.2."""
     shaping: Literal["ranks", "utilities", "standardized"]
-    """What is learned from in place of fitness. Without a preset: 'ranks'."""
+    """Transformation of the fitness. Without a preset: 'ranks'."""
 
 class PgpeOptions(Folders, Run, PGPE, Search, Trials, Starts, TanhNetworks, Domains, Evaluation): ...
 
 class SNES(TypedDict, total=False):
     population: int | None
-    """Number of candidates of an epoch; None means 4 + int(3 ln P) for P parameters. Without a preset: None."""
+    """Number of candidates per epoch; None means 4 + int(3 ln P) for P parameters. Without a preset: None."""
     init_sigma: float
-    """Standard deviation of the candidates at first. Without a preset: 0.5."""
+    """Initial standard deviation of the candidates. Without a preset: 0.5."""
     learning_rate: float
     """Learning rate of the mean. Without a preset: 1.0."""
     sigma_learning_rate: float | None
@@ -839,44 +837,43 @@ class SnesOptions(Folders, Run, SNES, Search, Trials, Starts, TanhNetworks, Doma
 
 class OffPolicy(RolloutLimit, Evaluated, total=False):
     evaluate_every: int
-    """Evaluate after every so many epochs; 0 means never. Without a preset: 1."""
+    """Evaluate every n epochs; 0 means never. Without a preset: 1."""
     discount: float
     """Discount factor. Without a preset: 0.99."""
     cycles_per_epoch: int
-    """Cycles of an epoch; each collects steps, and then takes gradient steps. Without a preset: 20."""
+    """Cycles per epoch; each collects steps, and then takes gradient steps. Without a preset: 20."""
     max_eval_steps: int | None
     """Maximum number of steps of a rollout in evaluations; None means max_steps. Without a preset: None."""
     gradient_steps: int
-    """Gradient steps of each cycle. Without a preset: 50."""
+    """Gradient steps per cycle. Without a preset: 50."""
     batch_size: int
-    """Replayed steps of a gradient step. Without a preset: 64."""
+    """Replayed steps per gradient step. Without a preset: 64."""
     warmup_steps: int
     """Environment steps to collect before the first gradient step. Without a preset: 10000."""
     num_envs: int
-    """Number of rollouts that go on side by side. Without a preset: 1."""
+    """Number of parallel rollouts. Without a preset: 1."""
     reward_scale: float
-    """What rewards are multiplied with as they enter an update; they are stored as they are. Without a preset: 1.0."""
+    """Factor applied to rewards in updates; they are stored unscaled. Without a preset: 1.0."""
     smooth_return: bool
-    """Cycles tell the average return of all episodes, rather than of those of the epoch (which the log has). Without a
+    """Cycles report the average return of all episodes, not just of those of the epoch (as the log does). Without a
     preset: True."""
     update_to_data: float
     """Gradient steps per environment step. Without a preset: 1.0."""
     n_step: int
-    """Rewards to sum before the value of an observation counts. Without a preset: 1."""
+    """Number of rewards to sum before bootstrapping. Without a preset: 1."""
     replay_size: int
-    """Steps that the replay buffer keeps. Without a preset: 1000000."""
+    """Capacity of the replay buffer, in steps. Without a preset: 1000000."""
 
 class ValueUpdate(TypedDict, total=False):
     learning_rate: float
     """Learning rate (Adam). Without a preset: 0.0001."""
     min_learning_rate: float
-    """What the learning rate falls to in lr_decay_steps. Without a preset: 0.0."""
+    """Final learning rate, after lr_decay_steps. Without a preset: 0.0."""
     lr_decay_steps: int | None
-    """Gradient steps in which the learning rate falls linearly, so that what is learned last is no worse than what was
-    learned before; None: it stays as it is. Without a preset: None."""
+    """Gradient steps over which the learning rate decays linearly, so that late updates do not undo earlier ones; None
+    keeps it constant. Without a preset: None."""
     double: bool
-    """The network that is learned chooses the best next action, the target network says its value. Without a preset:
-    True."""
+    """The online network chooses the best next action, the target network evaluates it. Without a preset: True."""
     target_update_steps: int
     """Gradient steps between copies into the target network. Without a preset: 1000."""
     max_grad_norm: float | None
@@ -884,19 +881,20 @@ class ValueUpdate(TypedDict, total=False):
 
 class Priorities(TypedDict, total=False):
     priority_exponent: float | None
-    """Draw steps in proportion to this power of their last errors; None draws uniformly. Without a preset: None."""
+    """Sample steps in proportion to this power of their last TD errors; None samples uniformly. Without a preset:
+    None."""
     importance_exponent: float
-    """How far weights make up for priorities, from 0 (not at all) to 1. Without a preset: 0.4."""
+    """Importance-sampling correction for priorities, from 0 (none) to 1 (full). Without a preset: 0.4."""
 
 class DQN(Priorities, ValueUpdate, OffPolicy, total=False):
     dueling: bool
-    """Without a policy: make one whose network gives a value and advantages. Without a preset: False."""
+    """Default policy: dueling network, with a value and advantages. Without a preset: False."""
     max_epsilon: float
-    """Probability of a random action at first. Without a preset: 1.0."""
+    """Initial probability of a random action. Without a preset: 1.0."""
     min_epsilon: float
-    """The same in the end. Without a preset: 0.05."""
+    """Final probability of a random action. Without a preset: 0.05."""
     epsilon_steps: int
-    """Environment steps in which it falls. Without a preset: 10000."""
+    """Environment steps over which it decays. Without a preset: 10000."""
 
 class ReluNetworks(OwnNetwork, total=False):
     hidden_nonlinearity: Literal["tanh", "relu"]
@@ -916,7 +914,7 @@ class DqnOptions(Folders, Run, DQN, ReluNetworks, Domains, GoalReplay, Evaluatio
 
 class ActorCriticRates(TypedDict, total=False):
     tau: float
-    """Target rate: how far target networks move in one gradient step. Without a preset: 0.005."""
+    """Polyak rate of the target networks, per gradient step. Without a preset: 0.005."""
     policy_lr: float
     """Learning rate of the policy (Adam). Without a preset: 0.001."""
     qf_lr: float
@@ -924,32 +922,32 @@ class ActorCriticRates(TypedDict, total=False):
 
 class RandomFirst(TypedDict, total=False):
     random_steps: int
-    """Environment steps at first with uniformly random actions. Without a preset: 0."""
+    """Initial environment steps with uniformly random actions. Without a preset: 0."""
 
 class AddedNoise(RandomFirst, total=False):
     exploration_noise: Literal["gaussian", "ornstein-uhlenbeck"]
-    """ddpg: Noise without memory, or a process with memory. Without a preset: 'ornstein-uhlenbeck'.
-    td3: Noise without memory, or a process with memory. Without a preset: 'gaussian'."""
+    """ddpg: Independent Gaussian noise, or a correlated process. Without a preset: 'ornstein-uhlenbeck'.
+    td3: Independent Gaussian noise, or a correlated process. Without a preset: 'gaussian'."""
     exploration_sigma: float
-    """ddpg: Size of that noise, where actions lie in [-1, 1]. Without a preset: 0.2.
-    td3: Size of that noise, where actions lie in [-1, 1]. Without a preset: 0.1."""
+    """ddpg: Standard deviation of that noise, relative to actions in [-1, 1]. Without a preset: 0.2.
+    td3: Standard deviation of that noise, relative to actions in [-1, 1]. Without a preset: 0.1."""
 
 class DDPG(AddedNoise, ActorCriticRates, OffPolicy): ...
 class DdpgOptions(Folders, Run, DDPG, ReluNetworks, Domains, GoalReplay, Evaluation): ...
 
 class DeterministicUpdate(ActorCriticRates, total=False):
     policy_delay: int
-    """Gradient steps of the critics for each of the policy and the target networks. Without a preset: 2."""
+    """Critic steps per step of the policy and the target networks. Without a preset: 2."""
     smoothing_std: float
-    """Standard deviation of the noise in actions of the target policy, which lie in [-1, 1]. Without a preset: 0.2."""
+    """Standard deviation of the noise on target actions, which lie in [-1, 1]. Without a preset: 0.2."""
     smoothing_clip: float
     """Bound of that noise. Without a preset: 0.5."""
 
 class TD3(AddedNoise, DeterministicUpdate, OffPolicy, total=False):
     exploration_noise: Literal["gaussian", "ornstein-uhlenbeck"]
-    """Noise without memory, or a process with memory. Without a preset: 'gaussian'."""
+    """Independent Gaussian noise, or a correlated process. Without a preset: 'gaussian'."""
     exploration_sigma: float
-    """Size of that noise, where actions lie in [-1, 1]. Without a preset: 0.1."""
+    """Standard deviation of that noise, relative to actions in [-1, 1]. Without a preset: 0.1."""
 
 class Td3Options(Folders, Run, TD3, ReluNetworks, Domains, GoalReplay, Evaluation): ...
 
@@ -959,12 +957,12 @@ class SoftUpdate(ActorCriticRates, total=False):
     qf_lr: float
     """Learning rate of the critics (Adam). Without a preset: 0.0003."""
     target_entropy: float | None
-    """The entropy that is aimed at, of actions in [-1, 1], or in nats of choices; None means minus the entries of an
-    action (0.7 ln n of n choices). Without a preset: None."""
+    """Target entropy in nats, for actions in [-1, 1] or for choices; None means minus the number of entries of an
+    action (0.7 ln n for n choices). Without a preset: None."""
     temperature: float | None
-    """What entropy counts beside rewards, fixed; None means that it follows target_entropy. Without a preset: None."""
+    """Fixed weight of the entropy bonus; None tunes it toward target_entropy. Without a preset: None."""
     init_temperature: float
-    """What entropy counts at first. Without a preset: 1.0."""
+    """Initial weight of the entropy bonus. Without a preset: 1.0."""
     temperature_lr: float
     """Learning rate of the temperature (Adam). Without a preset: 0.0003."""
 
@@ -976,9 +974,9 @@ class TQC(SAC, total=False):
     num_critics: int
     """Number of critics. Without a preset: 5."""
     num_atoms: int
-    """Number of atoms of each. Without a preset: 25."""
+    """Number of atoms per critic. Without a preset: 25."""
     dropped_atoms: int
-    """Atoms for each critic that are left out of targets, the largest of all. Without a preset: 2."""
+    """Atoms per critic to drop from targets: the largest of the pooled atoms. Without a preset: 2."""
 
 class TqcOptions(Folders, Run, TQC, ReluNetworks, Domains, GoalReplay, Evaluation): ...
 
@@ -986,69 +984,69 @@ class RsacOptions(
     Folders, Run, RandomFirst, SoftUpdate, RolloutLimit, Evaluated, Domains, Replay, Evaluation, total=False
 ):
     evaluate_every: int
-    """Evaluate after every so many epochs; 0 means never. Without a preset: 1."""
+    """Evaluate every n epochs; 0 means never. Without a preset: 1."""
     discount: float
     """Discount factor. Without a preset: 0.99."""
     cycles_per_epoch: int
-    """Cycles of an epoch; each collects steps, and then takes gradient steps. Without a preset: 20."""
+    """Cycles per epoch; each collects steps, and then takes gradient steps. Without a preset: 20."""
     max_eval_steps: int | None
     """Maximum number of steps of a rollout in evaluations; None means max_steps. Without a preset: None."""
     gradient_steps: int
-    """Gradient steps of each cycle. Without a preset: 50."""
+    """Gradient steps per cycle. Without a preset: 50."""
     batch_size: int
-    """Replayed steps of a gradient step. Without a preset: 64."""
+    """Replayed steps per gradient step. Without a preset: 64."""
     warmup_steps: int
     """Environment steps to collect before the first gradient step. Without a preset: 10000."""
     num_envs: int
-    """Number of rollouts that go on side by side. Without a preset: 1."""
+    """Number of parallel rollouts. Without a preset: 1."""
     reward_scale: float
-    """What rewards are multiplied with as they enter an update; they are stored as they are. Without a preset: 1.0."""
+    """Factor applied to rewards in updates; they are stored unscaled. Without a preset: 1.0."""
     smooth_return: bool
-    """Cycles tell the average return of all episodes, rather than of those of the epoch (which the log has). Without a
+    """Cycles report the average return of all episodes, not just of those of the epoch (as the log does). Without a
     preset: True."""
     update_to_data: float
     """Gradient steps per environment step. Without a preset: 1.0."""
     replay_size: int
-    """Steps that the replay buffer keeps. Without a preset: 1000000."""
+    """Capacity of the replay buffer, in steps. Without a preset: 1000000."""
     hidden_size: int
-    """Width of the memories of a policy and of critics that are not given. Without a preset: 64."""
+    """Width of the hidden state of default policies and critics. Without a preset: 64."""
     segment_length: int
-    """Steps of a segment; batch_size steps are so many segments. Without a preset: 32."""
+    """Steps of a segment; batch_size must be a multiple of it. Without a preset: 32."""
     burn_in: int
-    """Steps before these, which only bring memories up. Without a preset: 8."""
+    """Steps before a segment that only warm up the hidden states. Without a preset: 8."""
     hidden_nonlinearity: Literal["tanh", "relu"]
     """Activation of the hidden layers. Without a preset: 'relu'."""
 
 class HillClimb(TypedDict, total=False):
     noise: Literal["normal", "sphere"]
-    """How sets are drawn: normal (independent noise on each parameter) or sphere (all at one distance from the mean, in
-    any direction). Without a preset: 'normal'."""
+    """Distribution of the candidates: normal (independent noise on each parameter) or sphere (at a fixed distance from
+    the mean, in a random direction). Without a preset: 'normal'."""
     population: int | None
-    """Number of candidates of an epoch beside the mean; None means 4 + int(3 ln P) for P parameters. Without a preset:
+    """Number of candidates per epoch, besides the mean; None means 4 + int(3 ln P) for P parameters. Without a preset:
     None."""
     init_sigma: float
-    """Standard deviation of the noise, or radius of the sphere, at first. Without a preset: 0.5."""
+    """Initial standard deviation of the noise, or radius of the sphere. Without a preset: 0.5."""
     min_sigma: float
-    """Lower bound of it; beyond, a radius begins anew. Without a preset: 0.01."""
+    """Lower bound of it; below, a radius is reset. Without a preset: 0.01."""
     max_sigma: float
-    """Upper bound of it; beyond, a radius begins anew. Without a preset: 2.0."""
+    """Upper bound of it; above, a radius is reset. Without a preset: 2.0."""
     sigma_factor: float
-    """After a success the standard deviation is divided by its square, otherwise multiplied by it. Without a preset:
-    1.05."""
+    """After a success the standard deviation is divided by the square of this, otherwise multiplied by this. Without a
+    preset: 1.05."""
     stop_std: float | None
-    """End the training when the returns of the last stop_window means have a standard deviation below this; None never
-    does. Without a preset: None."""
+    """Stop training when the standard deviation of the returns of the last stop_window means is below this; None never
+    stops. Without a preset: None."""
     stop_window: int
-    """Number of newest means that stop_std is about. Without a preset: 20."""
+    """Number of latest means for stop_std. Without a preset: 20."""
 
 class HillClimbing(HillClimb, RolloutLimit, ScaledActions, Evaluated, total=False):
     num_domains: int
-    """Number of domains that each candidate acts in, of an environment that is randomized. Without a preset: 1."""
+    """Number of domains per candidate, for an environment with domain randomization. Without a preset: 1."""
     num_init_states_per_domain: int
     """Number of initial states in each domain. Without a preset: 4."""
     epsilon: float
-    """Share of the worst returns of a candidate whose mean is compared (CVaR), in (0, 1]; 1 means all of them. Without
-    a preset: 1.0."""
+    """Score is the mean of this share of a candidate's worst returns (CVaR), in (0, 1]; 1 means all. Without a preset:
+    1.0."""
 
 class HillClimbingOptions(Folders, Run, HillClimbing, TanhNetworks, HeldOutDomains, Evaluation): ...
 

@@ -73,7 +73,9 @@ BEHAVIOR_TESTS = {
     "Sampler": f"{META_SAMPLER_TESTS}::test_the_interface_of_samplers",
     "Sampler.obtain_samples": f"{META_SAMPLER_TESTS}::test_the_interface_of_samplers",
     "MetaSampler": f"{META_SAMPLER_TESTS}::test_exactly_so_many_paths_of_each_task_however_long_they_are",
-    "MetaSampler.obtain_samples": f"{META_SAMPLER_TESTS}::test_workers_change_nothing",
+    "MetaSampler.obtain_samples": (
+        f"{META_SAMPLER_TESTS}::test_exactly_so_many_paths_of_each_task_however_long_they_are"
+    ),
     "MetaSampler.update_tasks": f"{META_SAMPLER_TESTS}::test_tasks_hold_from_the_next_call_on_and_differ",
     "SampleProcessor": f"{PROCESSOR_TESTS}::test_documented_keys_shapes_and_values",
     "SampleProcessor.process_samples": f"{PROCESSOR_TESTS}::test_documented_keys_shapes_and_values",
@@ -172,7 +174,7 @@ BEHAVIOR_TESTS = {
     "stack_to_format": f"{FORMAT_TESTS}::test_stack",
     "to_format": f"{FORMAT_TESTS}::test_to_format_shares_memory_and_keeps_dtypes",
     "GlobalNamespace": f"{POOL_TESTS}::test_namespace_is_one_object_per_worker_that_outlives_calls",
-    "ParallelRolloutSampler": f"{SAMPLER_TESTS}::test_sample_does_not_depend_on_the_number_of_workers",
+    "ParallelRolloutSampler": f"{SAMPLER_TESTS}::test_samples_are_the_shortest_prefix_that_is_enough",
     "ParallelRolloutSampler.reinit": (
         f"{SAMPLER_TESTS}::test_changed_environments_need_reinit_and_changed_parameters_do_not"
     ),
@@ -182,7 +184,7 @@ BEHAVIOR_TESTS = {
     "CVaRSampler.sample": f"{CVAR_TESTS}::test_arguments_and_reinit_are_handed_on",
     "CVaRSampler.set_min_count": f"{CVAR_TESTS}::test_changing_epsilon_changes_how_many_are_sampled",
     "select_cvar": f"{CVAR_TESTS}::test_select_cvar_keeps_the_worst",
-    "ParameterExplorationSampler": f"{EXPLORATION_TESTS}::test_everything_follows_from_the_seed",
+    "ParameterExplorationSampler": f"{EXPLORATION_TESTS}::test_a_rollout_is_that_of_the_policy_with_these_parameters",
     "ParameterExplorationSampler.num_rollouts_per_param": (
         f"{EXPLORATION_TESTS}::test_every_set_meets_the_same_pairs_of_domain_and_state"
     ),

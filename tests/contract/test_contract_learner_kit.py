@@ -6,7 +6,8 @@ a case: a run of its smallest size that learns something in its first epochs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ import pytest
 import metaroll
 from metaroll import EnvSpec, PolicyEvaluator
 from metaroll.configs.table import run_options
-from metaroll.errors import DataError
+from metaroll.data.compare import trees_equal
+from metaroll.data.data_format import own_copy
+from metaroll.errors import DataError, SnapshotError
 from metaroll.learners.base import RLAlgorithm
 from metaroll.policies import GaussianMLPPolicy
 from metaroll.seeding import derive_seed, torch_generator
@@ -25,6 +28,7 @@ from metaroll.testing import ConformanceError, check_learner, check_policy
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES, algorithm_names, get_algorithm
 from metaroll.training.session import experiments
 from pearl_sizes import IN_FOURS
+from plugin_sizes import VARIBAD
 
 pytestmark = pytest.mark.usefixtures("lent_pools")
 
@@ -86,22 +90,6 @@ TRIALS = {
 }
 PEARL = {**IN_FOURS, "hidden_sizes": (8,), "num_train_tasks": 3, "num_test_tasks": 2, "n_exploration_traj": 2}
 CROSSQ = {**OFF_POLICY, "random_steps": 8, "renorm_warmup_steps": 12, "replay_size": 500}
-VARIBAD = {
-    "hidden_sizes": (8,),
-    "latent_size": 2,
-    "encoder_size": 6,
-    "decoder_sizes": (5,),
-    "episodes_per_trial": 2,
-    "trials_per_epoch": 6,
-    "elbo_steps": 3,
-    "elbo_trials": 4,
-    "elbo_terms": 3,
-    "kept_trials": 9,
-    "num_passes": 2,
-    "batch_size": 32,
-    "num_test_tasks": 2,
-    "num_adaptation_episodes": 1,
-}
 STUDENT = {**ON_POLICY, "replay_size": 60}
 RANDOM = {"randomize_param": ("m=0.5:1.5",)}
 
@@ -147,9 +135,11 @@ CASES: dict[str, tuple[str, Mapping[str, Any]]] = {
     "rsac": ("Pendulum-v1", {**OFF_POLICY, "hidden_size": 6, "segment_length": 4, "burn_in": 2}),
     "sac": ("Pendulum-v1", OFF_POLICY),
     "sac, choices": ("CartPole-v1", REPLAYED),
+    "sac, images": ("point-robot-pixels", {**OFF_POLICY, "n_train_steps": 6, "min_buffer_size": 6, "replay_size": 60}),
     "sac, replay": ("Pendulum-v1", REPLAYED),
     "snes": ("Pendulum-v1", {**SEARCH, "population": 4}),
     "td3": ("Pendulum-v1", OFF_POLICY),
+    "td3, goals": ("point-goal", {**OFF_POLICY, "n_train_steps": 18, "rollout_batch_size": 6, "max_path_length": 4}),
     "td3, replay": ("Pendulum-v1", {**OFF_POLICY, "n_step": 2, "exploration_noise": "ornstein-uhlenbeck", **RANDOM}),
     "tqc": ("Pendulum-v1", {**REPLAYED, "num_critics": 2, "num_atoms": 5}),
     "varibad:VARIBAD": ("point-robot", VARIBAD),
@@ -185,13 +175,25 @@ def case_of(algo: str) -> tuple[str, Mapping[str, Any]]:
     return env, {name: value for name, value in {**SHARED, **more}.items() if name in known}
 
 
+@pytest.fixture(scope="module")
+def teachers(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
+    """Folders of runs that a student can learn from, by their environment."""
+
+    @functools.cache
+    def taught(env: str) -> str:
+        folder = tmp_path_factory.mktemp("teacher") / "run"
+        metaroll.agent("ppo", env, run_dir=folder, epochs=1, **ON_POLICY).learn(progress=False)
+        return str(folder)
+
+    return taught
+
+
 @pytest.mark.parametrize("name", [*CASES, *sorted({*FOUND} - {name.partition(",")[0] for name in CASES})])
-def test_algorithms_keep_their_promises(name: str, tmp_path: Path) -> None:
+def test_algorithms_keep_their_promises(name: str, teachers: Callable[[str], str]) -> None:
     algo = name.partition(",")[0]
     env, options = CASES[name] if name in CASES else case_of(algo)
     if algo == "distill":
-        teacher = metaroll.agent("ppo", env, run_dir=tmp_path / "teacher", epochs=1, **ON_POLICY)
-        options = {**options, "teacher": str(teacher.learn(progress=False).run_dir)}
+        options = {**options, "teacher": teachers(env)}
     check_learner(
         lambda seed: built(algo, env, options, seed).algo,
         built(algo, env, options, 0).env,
@@ -203,6 +205,62 @@ def test_algorithms_keep_their_promises(name: str, tmp_path: Path) -> None:
         memory = policy.initial_state([None], [np.random.default_rng(0)]).get("hidden")
         told = [] if memory is None else [{"hidden": np.linspace(-1, 1, memory.shape[1], dtype=np.float32)}]
         check_policy(lambda: built(algo, env, options, 0).algo.policy, policy.env_spec, contexts=[None, *told])
+
+
+def learner_of(name: str, teachers: Callable[[str], str], seed: int = 0, **changes: Any) -> Any:
+    """The learner of a case."""
+    (env, options), algo = CASES[name], name.partition(",")[0]
+    taught = {"teacher": teachers(env)} if algo == "distill" else {}
+    return built(algo, env, {**options, **taught, **changes}, seed).algo
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_state_that_does_not_fit_changes_nothing(name: str, teachers: Callable[[str], str]) -> None:
+    learner, other = learner_of(name, teachers), learner_of(name, teachers, seed=1)
+    before = own_copy(learner.state_dict())
+    for part in (name for name, value in before.items() if value is not None):
+        with pytest.raises(SnapshotError, match="nothing was changed"):
+            learner.load_state_dict({**other.state_dict(), part: {"of": "another"}})
+        assert trees_equal(learner.state_dict(), before), part
+    with pytest.raises(SnapshotError):
+        learner.load_state_dict({"weights": 1})
+    assert trees_equal(learner.state_dict(), before)
+
+
+def test_fingerprints_are_those_of_the_settings(teachers: Callable[[str], str]) -> None:
+    """Snapshots of other settings are refused by them; those of other seeds are not."""
+    found = {name: learner_of(name, teachers).fingerprint() for name in CASES}
+    assert len({*found.values()}) == len(CASES)
+    assert found == {name: learner_of(name, teachers, seed=1).fingerprint() for name in CASES}
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("cem", {"discount": 0.5}),
+        ("cem", {"init_std": 2.0}),
+        ("cem", {"max_path_length": 15}),
+        ("cem", {"n_samples": 6}),
+        ("dqn", {"learning_rate": 0.5}),
+        ("epopt", {"epsilon": 0.5}),
+        ("maml", {"outer": "vpg"}),
+        ("maml", {"scale_actions": False}),
+        ("pearl", {"discount": 0.5}),
+        ("pearl", {"encoder_hidden_sizes": (9,)}),
+        ("pearl", {"use_next_obs_in_context": True}),
+        ("ppo", {"clip_range": 0.1}),
+        ("ppo", {"gradients": "autograd"}),
+        ("ppo", {"network": "gru"}),
+        ("promp", {"learn_inner_lr": False}),
+        ("rl2", {"across_episodes": False}),
+        ("rsac", {"burn_in": 1}),
+        ("rsac", {"segment_length": 2}),
+        ("sac", {"learning_rate": 0.5}),
+        ("tqc", {"dropped_atoms": 1}),
+    ],
+)
+def test_settings_make_another_fingerprint(name: str, changes: dict[str, Any], teachers: Callable[[str], str]) -> None:
+    assert learner_of(name, teachers, **changes).fingerprint() != learner_of(name, teachers).fingerprint()
 
 
 def test_every_algorithm_has_a_case() -> None:
@@ -455,6 +513,15 @@ class CountsTowardsWeights(CountsTowardsGain):
         self.policy.set_param_values(factor * self.network.get_param_values())
 
 
+class CountsEvaluations(Mover):
+    """Steps are shorter the more often it was evaluated."""
+
+    @property
+    def evaluation_limit(self) -> int:
+        self.calls += 1
+        return self.max_path_length
+
+
 class CentersInPlace(Mover):
     def rewards(self, rollouts: Any) -> np.ndarray:
         rewards = super().rewards(rollouts)
@@ -513,6 +580,7 @@ PLANTED: dict[type[RLAlgorithm], str] = {
     Averages: "state_dict",
     CountsTowardsGain: "resume",
     CountsTowardsWeights: "resume",
+    CountsEvaluations: "evaluation",
     CentersInPlace: "mutation",
     LearnsNaN: "bad_numbers",
     RaisesTooLate: "bad_numbers",

@@ -148,6 +148,11 @@ CASES: dict[str, tuple[Callable[[], Any], Any, dict[str, Any]]] = {
     "IdlePolicy": (lambda: IdlePolicy(SPEC), SPEC, {}),
     "LastActionPolicy": (_with_last_action, SPEC, {}),
     "NormalizedPolicy": (lambda: NormalizedPolicy(_gaussian()), SPEC, {}),
+    "NormalizedPolicy, GRU": (
+        lambda: NormalizedPolicy(GRUGaussianPolicy(SPEC, 7, generator=torch_generator(1))),
+        SPEC,
+        {},
+    ),
     "OrnsteinUhlenbeckPolicy": (lambda: OrnsteinUhlenbeckPolicy(_deterministic()), SPEC, {}),
     "PlaybackPolicy": (
         lambda: PlaybackPolicy(SPEC, RECORDINGS),

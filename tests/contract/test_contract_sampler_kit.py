@@ -59,9 +59,9 @@ def pendulum() -> PendulumEnv:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def running(shared_pools: Any) -> SamplerPool:
+def running(shared_pools: Any) -> list[SamplerPool]:
     """The shared workers, started before a kit counts children."""
-    return shared_pools[2]
+    return [shared_pools[number] for number in (2, 3)]
 
 
 def policy_for(env: Any) -> GaussianMLPPolicy:
@@ -167,7 +167,7 @@ FUNCTIONS: dict[str, Callable[[SamplerPool], Any]] = {
 ALONE: dict[str, Any] = {"num_workers": (1,)}
 IN_TURNS = {**ALONE, "close": None, "sample": lambda sampler: sampler()}
 CASES: dict[str, tuple[Callable[[int], Any], dict[str, Any]]] = {
-    "ParallelRolloutSampler": (parallel, {"expected": documented}),
+    "ParallelRolloutSampler": (parallel, {"expected": documented, "num_workers": (1, 2, 3)}),
     "ParallelRolloutSampler, steps": (lambda n: parallel(n, min_rollouts=None, min_steps=40), {}),
     "ParallelRolloutSampler, list": (lambda n: parallel(n, "Pendulum-v1", max_steps=STEPS), {}),
     "CVaRSampler": (lambda n: CVaRSampler(parallel(n), 0.3, min_rollouts=4), {}),

@@ -33,6 +33,8 @@ from metaroll.training.algorithms.plugin_lookup import SEARCHES
 RESTLESS = CMA(tolfun=1e6)
 """One whose runs end after their first generations, so that its restarts happen within a few."""
 
+SHORT_ROUNDS = Starts(starts=4, round_length=2)
+
 CASES: dict[str, tuple[Callable[[], Search[Any]], dict[str, Any]]] = {
     "ARS": (ARS, {}),
     "ARS, the best": (lambda: ARS(num_directions=6, num_best=3), {}),
@@ -48,7 +50,16 @@ CASES: dict[str, tuple[Callable[[], Search[Any]], dict[str, Any]]] = {
     "CMA, bounded": (lambda: CMA(lower=-0.1, upper=0.3), {"lower": -0.1, "upper": 0.3}),
     "HillClimb": (HillClimb, {}),
     "HillClimb, sphere": (lambda: HillClimb(noise="sphere", plus=False), {}),
-    "MultiStart": (lambda: MultiStart(search=CMA(population=4), rules=Starts(starts=4, round_length=2)), {}),
+    "MultiStart": (lambda: MultiStart(search=CMA(population=4), rules=SHORT_ROUNDS), {}),
+    "MultiStart, bipop": (
+        lambda: MultiStart(search=RestartedCMA(cma=RESTLESS, rule="bipop"), rules=SHORT_ROUNDS),
+        {"num_generations": 24},
+    ),
+    "MultiStart, CEM": (
+        lambda: MultiStart(search=CEM(population=6, best_frac=0.5, extra_std=0.0), rules=SHORT_ROUNDS),
+        {},
+    ),
+    "MultiStart, ARS": (lambda: MultiStart(search=ARS(), rules=SHORT_ROUNDS), {}),
     "OpenAIES": (OpenAIES, {}),
     "OpenAIES, one-sided": (lambda: OpenAIES(mirrored=False, shaping="standardized", weight_decay=0.01), {}),
     "PGPE": (PGPE, {}),
@@ -209,6 +220,12 @@ class TakesAnything(Climber):
             return state
 
 
+class TakesAnyMean(Climber):
+    def start(self, mean: Any) -> ClimberState:
+        center = np.array(mean)
+        return ClimberState(mean=center, best=center.copy())
+
+
 class ArraysOnly(Climber):
     def tell(self, state: ClimberState, candidates: Any, fitness: Any) -> ClimberState:
         shift = 0.0 if isinstance(candidates, np.ndarray) else 1.0
@@ -238,6 +255,7 @@ PLANTED: dict[type[Climber], str] = {
     Minimizes: "progress",
     NaNFirst: "bad_numbers",
     TakesAnything: "bad_numbers",
+    TakesAnyMean: "bad_numbers",
     ArraysOnly: "forms",
     ForgetsTheBest: "best",
     SinglePrecision: "form",

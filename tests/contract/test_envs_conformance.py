@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import copy
 import functools
+import pickle
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.spaces import Discrete
+from gymnasium.utils.env_checker import check_env
 
+from metaroll import DomainParamUpdate
+from metaroll.data.compare import trees_equal
+from metaroll.envs.base.batched_env import SettableTask
 from metaroll.envs.base.simulator_slots import SimulatorSlots
 from metaroll.envs.lookup.registry import family_names, get_family
-from metaroll.envs.lookup.source import make_slots
+from metaroll.envs.lookup.source import EnvSource, make_slots
 from metaroll.envs.point.point_robot import PointRobotEnv
 from metaroll.envs.slots.gym_slots import GymSlots
+from metaroll.policies import DummyPolicy
+from metaroll.tasks.task_key import task_key
 from metaroll.tasks.updates import SetTaskUpdate
-from metaroll.testing import ConformanceError, check_slots
+from metaroll.testing import ConformanceError, assert_worker_invariant, check_slots
 from metaroll.types import RolloutPlan, SlotStep
 
 
@@ -90,6 +100,17 @@ class SharedGenerator(PointRobotSlots):
     def step(self, actions: np.ndarray, active: np.ndarray) -> SlotStep:
         noise = self.generator.normal(size=actions.shape)
         return super().step(actions + 0.1 * noise, active)
+
+
+class AnotherKind(GymSlots):
+    """One environment after the other, and farther from the goal than the array code says."""
+
+    def __init__(self, num_slots: int) -> None:
+        super().__init__(PointRobotEnv, num_slots)
+
+    def step(self, actions: np.ndarray, active: np.ndarray) -> SlotStep:
+        result = super().step(actions, active)
+        return result._replace(rewards=np.where(active, result.rewards - 1e-9, 0.0))
 
 
 class Unseeded(PointRobotSlots):
@@ -194,6 +215,11 @@ def test_planted_faults_are_found(make: Any, rule: str) -> None:
     assert caught.value.rule == rule
 
 
+def test_kinds_that_differ_are_found() -> None:
+    with pytest.raises(ConformanceError, match=r"^kinds: slots of kind 'list' .* 'batched': rewards of rollout 0"):
+        check_slots(PointRobotSlots, PLANS, like=AnotherKind)
+
+
 def test_aliasing_environment_behind_gym_slots_is_cured() -> None:
     """specs/meta.md Q-02: an environment may return one buffer, the slots return copies"""
 
@@ -226,36 +252,110 @@ def test_what_makes_no_slots_is_named() -> None:
         check_slots(lambda num_slots: "CartPole-v1")  # type: ignore[arg-type, return-value]
 
 
-# ---- every kind of slots, every family -------------------------------------------------------------------------------
+# ---- every family ----------------------------------------------------------------------------------------------------
+
+FAMILIES = family_names()
+SIMULATED = [name for name in FAMILIES if isinstance(get_family(name).env_constructor(), SettableTask)]
+"""Those of points in the plane, bandits and random MDPs."""
 
 
 def family_case(name: str) -> tuple[Callable[[int], Any], list[RolloutPlan]]:
-    """Slots of a family, and rollouts in three of its tasks (in those that there are)."""
+    """Slots of a family, and rollouts in its tasks, in none, and from a given state."""
     family = get_family(name)
+    env: Any = family.env_constructor()
     tasks = family.split()[0] if family.all_tasks else family.split(3, 1)[0]
-    plans = [RolloutPlan(number, (0, 0, number), tasks[number % len(tasks)]) for number in range(3)]
-    return lambda num_slots: make_slots(family.env_constructor, num_slots), plans
+    updates = [*(tasks[number % len(tasks)] for number in range(3)), None, tasks[0]]
+    plans = [RolloutPlan(number, (0, 0, number), update) for number, update in enumerate(updates)]
+    if name in SIMULATED:
+        plans[4] = plans[4].with_(init_state=np.arange(env.simulator.state_dim) % 2)
+    elif hasattr(env, "state_space"):
+        env.reset(seed=5)
+        plans[4] = plans[4].with_(init_state=env.state)
+    return lambda num_slots: make_slots(family.env_constructor, num_slots, plans=plans), plans
 
 
-@pytest.mark.parametrize("name", family_names())
+@pytest.mark.parametrize("name", FAMILIES)
 def test_slots_of_every_family_keep_their_promises(name: str) -> None:
     make, plans = family_case(name)
-    check_slots(make, plans, num_steps=12)
+    slots = make(1)
+    assert slots.info.kind in ("batched", "physics")
+    num_steps = 12 if slots.info.kind == "physics" else 70  # which is more than one block of noise
+    check_slots(make, plans, num_steps=num_steps, like=lambda n: GymSlots(get_family(name).env_constructor, n))
 
 
-KINDS: dict[str, Any] = {
-    "batched": "CartPole-v1",
-    "list": lambda: gymnasium.wrappers.TimeLimit(PointRobotEnv(), 20),
-    "physics": "Hopper-v5",
+@pytest.mark.parametrize("name", FAMILIES)
+def test_tasks_of_every_family_differ_and_are_of_its_environment(name: str) -> None:
+    family = get_family(name)
+    train, test = family.split(seed=3)
+    assert (len(train), len(test)) == (family.num_train_tasks, family.num_test_tasks)
+    assert len({task_key(update.task) for update in train + test}) == len(test if family.same_tasks else train + test)
+    limit = make_slots(name, 1).env_spec.max_episode_length
+    assert family.horizon == (1 if name.startswith("bandit") else limit)
+    kinds = {type(sampler.sample(1)[0]().unwrapped) for sampler in family.samplers(seed=1)}
+    assert kinds == {type(family.env_constructor().unwrapped)}
+
+
+@pytest.mark.parametrize("name", SIMULATED)
+def test_single_environments_are_gymnasiums(name: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        # A point may go anywhere, as a MuJoCo body may: Gymnasium finds infinite bounds worth a warning.
+        warnings.filterwarnings("ignore", message=".*(infinity|maximum value|wasn't initialized|not initialized).*")
+        warnings.filterwarnings("ignore", message=".*we recommend.*")
+        check_env(get_family(name).env_constructor(), skip_render_check=True)
+
+
+@pytest.mark.parametrize("name", SIMULATED)
+def test_copies_go_on_exactly_where_the_environment_is(name: str) -> None:
+    env: Any = get_family(name).env_constructor()
+    env.set_task(env.sample_tasks(1, generator=3)[0])
+    env.reset(seed=1)
+    action = 0 if isinstance(env.action_space, Discrete) else np.full(2, 0.5)
+    env.step(action)
+    twins = [copy.deepcopy(env), pickle.loads(pickle.dumps(env))]
+    expected = [env.step(action)[:2] for _ in range(80)]
+    for twin in twins:
+        assert task_key(twin.get_task()) == task_key(env.get_task())
+        assert trees_equal([twin.step(action)[:2] for _ in range(80)], expected)
+
+
+# ---- every kind of slots ---------------------------------------------------------------------------------------------
+
+CLASSIC = ("Acrobot-v1", "CartPole-v0", "CartPole-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1")
+KINDS: dict[str, tuple[Any, str]] = {
+    **{name: (name, "batched") for name in CLASSIC},
+    "Hopper-v5": ("Hopper-v5", "physics"),
+    "Gaussian": ("metaroll/Gaussian2D-v0", "batched"),
+    "point": (lambda: gymnasium.wrappers.TimeLimit(PointRobotEnv(), 20), "list"),
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_slots_of_every_kind_keep_their_promises(kind: str) -> None:
-    slots = make_slots(KINDS[kind], 1)
+@pytest.mark.filterwarnings("ignore:.*CartPole-v0 is out of date")
+@pytest.mark.parametrize("name", KINDS)
+def test_slots_of_every_kind_keep_their_promises(name: str) -> None:
+    source, kind = KINDS[name]
+    params = {"Pendulum-v1": {"g": 4.0}, "Hopper-v5": {"body_mass:*": 1.4}}.get(name)
+    updates = [None, None if params is None else DomainParamUpdate(params)] * 2
+    plans = [RolloutPlan(number, (0, 0, number), update) for number, update in enumerate(updates)]
+    slots = make_slots(source, 1)
     assert slots.info.kind == kind
     slots.close()
-    check_slots(lambda num_slots: make_slots(KINDS[kind], num_slots), num_steps=30)
+    check_slots(lambda n: make_slots(source, n), plans, num_steps=40, like=lambda n: GymSlots(source, n))
+
+
+WORKED: dict[str, Any] = {
+    **{name: name for name in ("CartPole-v1", "HalfCheetah-v5", "pend", "point-goal", "random-mdp")},
+    "point": KINDS["point"][0],
+    "vector": functools.partial(gymnasium.vector.SyncVectorEnv, [PointRobotEnv] * 3),
+}
+
+
+@pytest.mark.parametrize("name", WORKED)
+def test_rollouts_of_every_kind_have_the_same_bits_in_workers(name: str, shared_pools: Any) -> None:
+    source = WORKED[name]
+    tasks = get_family(name).split(4, 1)[0] if name in FAMILIES else [None]
+    plans = [RolloutPlan(i, (3, 0, i), tasks[i % len(tasks)], max_steps=12) for i in range(17)]
+    assert_worker_invariant(source, DummyPolicy(EnvSource.of(source).spec), plans, num_workers=[shared_pools[2]])
 
 
 def test_slots_of_vector_environments_keep_their_promises() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import importlib
 import json
 import sys
@@ -111,21 +110,6 @@ def test_one_gradient_step_by_hand(crossq: ModuleType) -> None:
     found = trainer.means.take()
     np.testing.assert_allclose(found["qf_loss"], loss, rtol=1e-4)
     assert found["temperature"] == 1.0 and trainer.temperature[0].item() != 0.0
-
-
-PUBLIC = ("metaroll", *(f"metaroll.{room}" for room in ("configs", "plugins", "policies", "testing", "wrappers")))
-
-
-@pytest.mark.parametrize("path", sorted(PLUGINS.glob("*.py")), ids=lambda path: path.stem)
-def test_plugins_are_one_file_on_public_names_alone(path: Path) -> None:
-    text = path.read_text("utf-8")
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Import):
-            assert all(alias.name.partition(".")[0] != "metaroll" or alias.name == "metaroll" for alias in node.names)
-        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "metaroll":
-            assert node.module in PUBLIC
-            public = importlib.import_module(node.module).__all__
-            assert {alias.name for alias in node.names} <= set(public)
 
 
 def test_choices_are_refused_with_what_learns_them(crossq: ModuleType) -> None:

@@ -15,24 +15,9 @@ import torch
 
 import metaroll
 from metaroll.plugins import gae, padded_trials, torch_generator
+from plugin_sizes import VARIBAD
 
 PLUGINS = Path(__file__).parents[2] / "examples" / "plugins"
-SMALL: dict[str, Any] = {
-    "hidden_sizes": (8,),
-    "latent_size": 2,
-    "encoder_size": 6,
-    "decoder_sizes": (5,),
-    "episodes_per_trial": 2,
-    "trials_per_epoch": 6,
-    "elbo_steps": 3,
-    "elbo_trials": 4,
-    "elbo_terms": 3,
-    "kept_trials": 9,
-    "num_passes": 2,
-    "batch_size": 32,
-    "num_test_tasks": 2,
-    "num_adaptation_episodes": 1,
-}
 
 
 @pytest.fixture(scope="module")
@@ -44,12 +29,12 @@ def varibad() -> Iterator[ModuleType]:
 
 def made(varibad: ModuleType, env: str, **options: Any) -> Any:
     """The learner of an agent."""
-    return metaroll.agent(varibad.VARIBAD, env, seed=0, task_seed=3, **{**SMALL, **options}).algo
+    return metaroll.agent(varibad.VARIBAD, env, seed=0, task_seed=3, **{**VARIBAD, **options}).algo
 
 
 def trials_of(algo: Any, env: str, count: int = 5, max_steps: int | None = None) -> Any:
     def trial() -> metaroll.wrappers.TrialWrapper:
-        return metaroll.wrappers.TrialWrapper(metaroll.get_family(env).env_constructor(), SMALL["episodes_per_trial"])
+        return metaroll.wrappers.TrialWrapper(metaroll.get_family(env).env_constructor(), VARIBAD["episodes_per_trial"])
 
     with metaroll.RolloutEngine(trial, algo.policy) as engine:
         return engine.run([metaroll.RolloutPlan(i, (7, 0, i), max_steps=max_steps) for i in range(count)])
@@ -98,7 +83,7 @@ def test_a_decoder_sees_what_was_done_and_the_reward_that_followed(varibad: Modu
     algo = made(varibad, "point-robot")
     trials = trials_of(algo, "point-robot")
     rows, lengths = padded_trials(trials)
-    steps, rewards = varibad.rewards_told(torch.from_numpy(rows), algo.num_told)
+    steps, rewards = varibad.decoder_data(torch.from_numpy(rows), algo.num_told)
     assert lengths.tolist() == [40] * 5
     np.testing.assert_allclose(rewards.flatten(), trials.rewards, rtol=1e-6)
     seen, _ = trials.steps_and_final("observations")
@@ -159,11 +144,11 @@ def test_an_adapted_policy_goes_on_as_in_the_middle_of_a_trial(varibad: ModuleTy
 
 
 def test_it_is_trained_by_name_and_goes_on(varibad: ModuleType, tmp_path: Path) -> None:
-    agent = metaroll.agent(varibad.VARIBAD, "bandit-5", run_dir=tmp_path / "run", evaluate_every=1, **SMALL)
+    agent = metaroll.agent(varibad.VARIBAD, "bandit-5", run_dir=tmp_path / "run", evaluate_every=1, **VARIBAD)
     assert "tasks_per_epoch" not in agent.config["algorithm"], "what the row fills is no option"
     agent.learn(epochs=2, progress=False)
     whole = agent.algo.policy.get_param_values()
-    again = metaroll.agent(varibad.VARIBAD, "bandit-5", run_dir=tmp_path / "other", evaluate_every=1, **SMALL)
+    again = metaroll.agent(varibad.VARIBAD, "bandit-5", run_dir=tmp_path / "other", evaluate_every=1, **VARIBAD)
     again.learn(epochs=1, progress=False)
     loaded = metaroll.load(tmp_path / "other", algo=varibad.VARIBAD)
     loaded.learn(epochs=1, progress=False)

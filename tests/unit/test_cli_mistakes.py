@@ -203,7 +203,7 @@ ROWS = [
         "--randomize default",
     ),
     Mistake("train ppo qcp-st --domain-params pole_mas", "pole_mas", "known", "pole_mass"),
-    Mistake("train distill qcp-st", "--teacher is missing", "the folder of the run", "--teacher runs/teacher"),
+    Mistake("train distill qcp-st", "--teacher is missing", "the folder of a teacher", "--teacher runs/teacher"),
     Mistake("train distill qcp-st --teacher no/run", "'no/run'", "the folder of a run", "no such folder"),
     Mistake("train pearl cheetah-dir --num-train-tasks 5", "5", "2", "tasks"),
     Mistake(

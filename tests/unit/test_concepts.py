@@ -157,32 +157,6 @@ def test_every_name_of_stable_baselines3_is_taken_or_answered(algo: str) -> None
             assert any(f"{field}=" in answer for field in fields & names), name
 
 
-@pytest.mark.parametrize(
-    ("algo", "name", "answer"),
-    [
-        ("ppo", "buffer_size", "there is no replay buffer"),
-        ("ppo", "n_steps", "did you mean steps_per_epoch="),
-        ("ppo", "learning_starts", "learning starts with the first epoch"),
-        ("hill-climbing", "learning_rate", "nothing is learned by gradient steps here"),
-        ("td3", "ent_coef", "there is no weight of the entropy here"),
-        ("dqn", "exploration_fraction", "did you mean epsilon_steps="),
-        ("dqn", "target_update_interval", "did you mean target_update_steps="),
-        ("td3", "action_noise", "did you mean exploration_noise="),
-        ("sac", "action_noise", "the policy itself explores"),
-        ("sac", "replay_buffer_class", "priorities"),
-        ("sac", "train_freq", "did you mean update_to_data="),
-        ("sac", "use_sde", "there is no gSDE"),
-        ("sac", "polyak", "did you mean tau="),
-        ("sac", "num_steps_per_epoch", "did you mean gradient_steps="),
-        ("hill-climbing", "noise_std", "did you mean init_sigma="),
-    ],
-)
-def test_what_means_something_else_is_answered(algo: str, name: str, answer: str) -> None:
-    env = "Pendulum-v1" if algo != "dqn" else "CartPole-v1"
-    with pytest.raises(UnknownNameError, match=f"^unknown option '{name}'; .*{answer}"):
-        metaroll.agent(algo, env, **{name: 1})
-
-
 def test_a_name_that_may_mean_two_things_is_answered_with_both() -> None:
     with pytest.raises(UnknownNameError, match=r"'lr'; did you mean learning_rate=\.\.\. or inner_lr=\.\.\.\?"):
         metaroll.agent("maml", "point-navigation", lr=0.1)
@@ -238,6 +212,21 @@ def test_a_name_for_several_options_counts_where_one_of_them_does() -> None:
 @pytest.mark.parametrize(
     ("algo", "name", "answer"),
     [
+        ("ppo", "buffer_size", "there is no replay buffer"),
+        ("ppo", "n_steps", "did you mean steps_per_epoch="),
+        ("ppo", "learning_starts", "learning starts with the first epoch"),
+        ("hill-climbing", "learning_rate", "nothing is learned by gradient steps here"),
+        ("td3", "ent_coef", "there is no weight of the entropy here"),
+        ("dqn", "exploration_fraction", "did you mean epsilon_steps="),
+        ("dqn", "target_update_interval", "did you mean target_update_steps="),
+        ("td3", "action_noise", "did you mean exploration_noise="),
+        ("sac", "action_noise", "the policy itself explores"),
+        ("sac", "replay_buffer_class", "priorities"),
+        ("sac", "train_freq", "did you mean update_to_data="),
+        ("sac", "use_sde", "there is no gSDE"),
+        ("sac", "polyak", "did you mean tau="),
+        ("sac", "num_steps_per_epoch", "did you mean gradient_steps="),
+        ("hill-climbing", "noise_std", "did you mean init_sigma="),
         ("sac", "optimizer_lr", "did you mean policy_lr="),
         ("sac", "ent_coeff", "did you mean temperature="),
         ("sac", "gama", r"did you mean gamma=\.\.\.\? \(discount here\)"),
@@ -281,7 +270,7 @@ def test_a_name_for_several_options_counts_where_one_of_them_does() -> None:
 )
 def test_answers_are_true_of_the_algorithm(algo: str, name: str, answer: str) -> None:
     env = {"pearl": "point-robot", "dqn": "CartPole-v1", "cem": "CartPole-v1"}.get(algo, "Pendulum-v1")
-    with pytest.raises(UnknownNameError, match=answer):
+    with pytest.raises(UnknownNameError, match=f"^unknown option '{name}'.*{answer}"):
         metaroll.agent(algo, env, **{name: 0.5})
 
 

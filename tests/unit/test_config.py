@@ -22,6 +22,7 @@ from metaroll.config import (
     Bounds,
     Config,
     Count,
+    Option,
     Positive,
     Share,
     UnusedWhere,
@@ -35,8 +36,10 @@ from metaroll.config import (
     parts_of,
     unused,
 )
+from metaroll.configs.table import parts_of_algorithm
 from metaroll.errors import UnknownNameError, in_shell, named_as, option_name, option_text
 from metaroll.option_names import understood
+from metaroll.training.algorithms.registry import ALGORITHM_NAMES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +106,41 @@ def test_values_that_make_no_sense_are_refused(values: Any, error: type[Exceptio
         WalkConfig(**values)
     with pytest.raises(error, match=message):
         config_of(WalkConfig, WalkConfig(), values)
+
+
+ALL_CONFIGS = sorted(
+    {
+        *(getattr(metaroll.configs, name) for name in metaroll.configs.__all__),
+        *(part for algo in ALGORITHM_NAMES for part in parts_of_algorithm(algo)),
+    },
+    key=lambda kind: kind.__name__,
+)
+"""What learners, searches, samplers, evaluators and runs are made from; docs/options.md pins types and bounds."""
+
+
+def outside(option: Option) -> list[Any]:
+    """Values that a field does not take: of another type, beyond its bounds, none of its choices, no number."""
+    wrong: list[Any] = [object()]
+    if option.choices:
+        wrong.append("no choice" if option.kind is str else 12345)
+    elif option.kind in (int, float):
+        low, high = option.bounds.low, option.bounds.high
+        wrong += [low - 1] if low > -math.inf else []
+        wrong += [high + 1] if high < math.inf else []
+        wrong += [low] if option.bounds.above_low else []
+        wrong += [high] if option.bounds.below_high else []
+        wrong += [math.nan, math.inf, "3"] if option.kind is float else [2.5, True, 10**400]
+    elif option.kind is bool:
+        wrong.append(1)
+    return [[value] for value in wrong] + [3] if option.many else wrong
+
+
+@pytest.mark.parametrize("kind", ALL_CONFIGS, ids=lambda kind: kind.__name__)
+def test_every_field_of_every_config_refuses_what_lies_outside(kind: type[Config]) -> None:
+    for option in options_of(kind):
+        for value in outside(option):
+            with pytest.raises((ValueError, TypeError), match=rf"^(each entry of )?{option.name} must "):
+                kind(**{option.name: value})
 
 
 def test_configs_take_keywords_only() -> None:
@@ -257,7 +295,7 @@ def test_a_replaced_part_of_a_config_is_called_as_it_is_now() -> None:
 def test_replace_takes_names_of_fields_alone_and_says_so() -> None:
     config = metaroll.configs.SACConfig(gamma=0.5)  # type: ignore[call-arg]
     assert replace(config, discount=0.6).discount == 0.6
-    with pytest.raises(ValueError, match=r"gamma stands for .* dataclasses.replace .*: write discount=... there"):
+    with pytest.raises(ValueError, match=r"gamma .* dataclasses.replace .*: write discount=... there"):
         replace(config, gamma=0.6)  # type: ignore[call-arg]
     with pytest.raises(UnknownNameError, match="did you mean discount="):
         replace(config, discuont=0.6)  # type: ignore[call-arg]

@@ -420,39 +420,39 @@ def test_writers_of_the_same_path_do_not_touch_what_the_other_is_writing(tmp_pat
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_paths_that_cannot_be_written_or_read(tmp_path: Path) -> None:
-    with pytest.raises(RecordingError, match=r"gone/r.npz cannot be written: there is no folder .*gone; make it first"):
-        save_rollout(make(), tmp_path / "gone" / "r.npz")
-    (tmp_path / "folder.npz").mkdir()
-    with pytest.raises(RecordingError, match="cannot be written: Is a directory"):
-        save_rollout(make(), tmp_path / "folder.npz", overwrite=True)
-    with pytest.raises(RecordingError, match=r"folder\.npz: it is a folder"):
-        load_rollout(tmp_path / "folder.npz")
-    (tmp_path / "file").write_text("")
-    with pytest.raises(RecordingError, match=r"the folder .*file cannot be made"):
-        save_rollouts([make()], tmp_path / "file")
-    with pytest.raises(FileNotFoundError, match=r"there is no file .*nowhere\.npz"):
-        load_rollout(tmp_path / "nowhere.npz")
-    with pytest.raises(FileNotFoundError, match="there is no folder"):
-        load_rollouts(tmp_path / "nowhere")
-    with pytest.raises(
-        NotADirectoryError, match=r"file is a file, and no folder of rollouts; .* import-log .*file --m"
-    ):
-        load_rollouts(tmp_path / "file")
-    for call in (lambda: save_rollout(make(), tmp_path / "r.pkl"), lambda: load_rollout(tmp_path / "r")):
-        with pytest.raises(ValueError, match=r"must end in .npz, .csv, .parquet, got"):
-            call()
-    with pytest.raises(TypeError, match="a rollout must be a StepSequence, got dict"):
-        save_rollout({}, tmp_path / "r.npz")  # pyright: ignore[reportArgumentType]
-    with pytest.raises(TypeError, match=r"rollouts\[1\] must be a StepSequence, got dict"):
-        save_rollouts([make(), {}], tmp_path / "new")  # pyright: ignore[reportArgumentType]
-    with pytest.raises(RecordingError, match=r"rollouts\[1\]: rollout_info"):
-        save_rollouts([make(), make(rollout_info=object())], tmp_path / "new")
-    with pytest.raises(
-        TypeError, match=r"rollouts must be a list of StepSequences, got a single one; pass \[rollout\]"
-    ):
-        save_rollouts(make(), tmp_path / "new")
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "folder.npz"]
+MISTAKES: list[tuple[Callable[[], Any], type[Exception], str]] = [
+    (lambda: save_rollout(make(), "gone/r.npz"), RecordingError, "there is no folder gone; make it first"),
+    (lambda: save_rollout(make(), "folder.npz", overwrite=True), RecordingError, r"folder\.npz .*: Is a directory"),
+    (lambda: load_rollout("folder.npz"), RecordingError, r"folder\.npz: it is a folder"),
+    (lambda: save_rollouts([make()], "file"), RecordingError, "the folder file"),
+    (lambda: save_rollout(make(), f"{'r' * 300}.npz"), RecordingError, "File name too long"),
+    (lambda: load_rollout("nowhere.npz"), FileNotFoundError, r"nowhere\.npz"),
+    (lambda: load_rollouts("nowhere"), FileNotFoundError, "nowhere"),
+    (lambda: load_rollouts("empty"), RecordingError, "empty"),
+    (lambda: load_rollouts("file"), NotADirectoryError, "file is a file, .* import-log file --m"),
+    (lambda: save_rollout(make(), "r.pkl"), ValueError, ".npz, .csv, .parquet, got"),
+    (lambda: load_rollout("r"), ValueError, ".npz, .csv, .parquet, got"),
+    (lambda: load_rollout("r.npz", max_bytes=0), ValueError, "max_bytes"),
+    (lambda: save_rollout({}, "r.npz"), TypeError, "rollout must be a StepSequence"),  # type: ignore[arg-type]
+    (lambda: save_rollouts([make(), {}], "new"), TypeError, r"rollouts\[1\]"),  # type: ignore[list-item]
+    (
+        lambda: save_rollouts([make(), make(rollout_info=object())], "new"),
+        RecordingError,
+        r"rollouts\[1\]: rollout_info",
+    ),
+    (lambda: save_rollouts(make(), "new"), TypeError, r"rollouts .*; pass \[rollout\]"),
+    (lambda: save_rollouts([], "new"), ValueError, "StepSequence"),
+]
+
+
+@pytest.mark.parametrize(("call", "error", "told"), MISTAKES)
+def test_paths_that_cannot_be_written_or_read(call: Callable[[], Any], error: type[Exception], told: str) -> None:
+    Path("folder.npz").mkdir()
+    Path("empty").mkdir()
+    Path("file").write_text("")
+    with pytest.raises(error, match=told):
+        call()
+    assert sorted(path.name for path in Path().iterdir()) == ["empty", "file", "folder.npz"]
 
 
 def test_overwriting_is_asked_for(tmp_path: Path) -> None:
@@ -474,8 +474,6 @@ def test_a_folder_of_rollouts_comes_back_in_order(tmp_path: Path) -> None:
         save_rollouts(rollouts, tmp_path / "new" / "runs")
     save_rollouts([make(50), make(51)], tmp_path / "new" / "runs", overwrite=True, suffix=".csv")
     assert [r.rewards[0] * 3 for r in load_rollouts(tmp_path / "new" / "runs")] == [50, 51]
-    with pytest.raises(ValueError, match="at least one StepSequence"):
-        save_rollouts([], tmp_path / "empty")
 
 
 def test_a_folder_in_the_way_of_one_rollout_leaves_the_others_alone(tmp_path: Path) -> None:
@@ -488,11 +486,6 @@ def test_a_folder_in_the_way_of_one_rollout_leaves_the_others_alone(tmp_path: Pa
     assert sorted(p.name for p in tmp_path.iterdir()) == ["rollout_0000.npz", "rollout_0002.npz"]
 
 
-def test_a_name_that_is_too_long(tmp_path: Path) -> None:
-    with pytest.raises(RecordingError, match="cannot be written: File name too long"):
-        save_rollout(make(), tmp_path / f"{'r' * 300}.npz")
-
-
 def test_numbers_in_names_are_sorted_by_size(tmp_path: Path) -> None:
     for name in ("log_10.npz", "log_9.npz", "log_2.csv", "LOG_1.NPZ"):
         save_rollout(make(int("".join(filter(str.isdigit, name)))), tmp_path / name)
@@ -502,9 +495,6 @@ def test_numbers_in_names_are_sorted_by_size(tmp_path: Path) -> None:
     (tmp_path / "bad.npz").write_text("")
     with pytest.raises(RecordingError, match=r"bad\.npz: it is no \.npz file"):
         load_rollouts(tmp_path)
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(RecordingError, match="there is no recorded rollout in"):
-        load_rollouts(tmp_path / "empty")
 
 
 def test_without_pyarrow_the_message_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -555,8 +545,6 @@ def test_sizes_that_an_archive_declares_are_checked_first(tmp_path: Path) -> Non
     with pytest.raises(RecordingError, match="pass a larger max_bytes"):
         load_rollouts(tmp_path, max_bytes=MEBIBYTE)
     assert len(load_rollout(path)) == len(load_rollout(path, max_bytes=8 * MEBIBYTE)) == 200_000
-    with pytest.raises(ValueError, match="max_bytes must be"):
-        load_rollout(path, max_bytes=0)
 
 
 def test_an_array_that_is_smaller_than_its_shape_takes_no_memory(tmp_path: Path) -> None:

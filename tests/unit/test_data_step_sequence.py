@@ -99,46 +99,47 @@ def test_format_is_torch_if_any_data_is() -> None:
     assert StepSequence(**arrays, data_format="torch").actions.dtype == torch.float64
 
 
-def test_bad_construction_is_named() -> None:
-    good: dict[str, Any] = {"rewards": np.zeros(2), "observations": np.zeros((3, 1)), "actions": np.zeros((2, 1))}
-    for name in good:
-        with pytest.raises(ShapeError, match=f"{name} must have at least one step"):
-            StepSequence(**{**good, name: []})
-    with pytest.raises(ShapeError, match="'actions' must have 2 or 3 entries, got 1"):
-        StepSequence(**{**good, "actions": np.zeros((1, 1))})
-    with pytest.raises(ShapeError, match=r"'infos\.x' must have 2 or 3 entries, got 5"):
-        StepSequence(**good, infos={"x": np.zeros(5)})
-    with pytest.raises(ShapeError, match="'observations' must have 2 entries, got 3"):
-        StepSequence(**good, continuous=False)
-    for rewards in (3.0, np.array(3.0), torch.tensor(3.0), {"a": [1.0], "b": [2.0]}):
-        with pytest.raises(ShapeError, match="rewards must be a sequence"):
-            StepSequence(**{**good, "rewards": rewards})
-    with pytest.raises(ShapeError, match="'actions' must have 2 or 3 entries, got a single number"):
-        StepSequence(**{**good, "actions": np.array(1.0)})
-    for rewards in (np.zeros((2, 2)), np.zeros((2, 1, 1)), [[1.0, 2.0], [3.0, 4.0]]):
-        with pytest.raises(ShapeError, match=r"rewards must have shape \(2,\), one number per step, got \(2, "):
-            StepSequence(**{**good, "rewards": rewards})
-    assert StepSequence(**{**good, "actions": np.zeros((3, 1))}).next_actions.shape == (2, 1)
-    with pytest.raises(ShapeError, match="field 'observations': cannot stack 2 entries of different shapes"):
-        StepSequence(**{**good, "observations": [np.zeros(1), np.zeros(2)]})
-    with pytest.raises(DataError, match="field 'infos': all dicts must have the same keys: 'a' is missing in entry 1"):
-        StepSequence(**good, infos=[{"a": 1}, {"b": 1}])
+GOOD: dict[str, Any] = {"rewards": np.zeros(2), "observations": np.zeros((3, 1)), "actions": np.zeros((2, 1))}
+MISTAKES: list[tuple[dict[str, Any], type[Exception], str]] = [
+    *(({name: []}, ShapeError, name) for name in GOOD),
+    *(({"rewards": value}, ShapeError, "rewards") for value in (3.0, np.array(3.0), torch.tensor(3.0))),
+    ({"rewards": {"a": [1.0], "b": [2.0]}}, ShapeError, "rewards"),
+    *(
+        ({"rewards": value}, ShapeError, "rewards")
+        for value in (np.zeros((2, 2)), np.zeros((2, 1, 1)), [[1.0, 2.0]] * 2)
+    ),
+    ({"rewards": [{"a": 1.0}] * 2}, ShapeError, "rewards"),
+    ({"actions": np.zeros((1, 1))}, ShapeError, "'actions' .* got 1"),
+    ({"actions": np.array(1.0)}, ShapeError, "'actions'"),
+    ({"observations": [np.zeros(1), np.zeros(2)]}, ShapeError, "'observations'"),
+    ({"continuous": False}, ShapeError, "'observations'"),
+    ({"infos": {"x": np.zeros(5)}}, ShapeError, r"'infos\.x'"),
+    ({"infos": [{"a": 1}, {"b": 1}]}, DataError, "'infos': .*'a' is missing in entry 1"),
+    ({"infos": {"x": torch.zeros(2, requires_grad=True)}}, ValueError, "'infos'"),
+    ({"extra": None}, ValueError, "'extra'"),
+    ({"length": np.zeros(2)}, ValueError, "'length'"),
+    ({"data_format": "jax"}, ValueError, "data_format"),
+    ({"terminated": np.zeros(3, dtype=bool)}, ShapeError, "terminated"),
+    ({"done": [0.5, 1.0]}, ValueError, "done"),
+    *(
+        ({"rollout_bounds": bounds}, ValueError, "rollout bounds")
+        for bounds in ([0, 3], [1, 2], [0, 2, 2], [0, 1.5, 2], [2])
+    ),
+]
+
+
+@pytest.mark.parametrize(("data", "error", "argument"), MISTAKES)
+def test_bad_construction_is_named(data: dict[str, Any], error: type[Exception], argument: str) -> None:
+    with pytest.raises(error, match=argument):
+        StepSequence(**{**GOOD, **data})
+
+
+def test_a_field_with_an_entry_more_knows_the_successor_of_the_last() -> None:
+    assert StepSequence(**{**GOOD, "actions": np.zeros((3, 1))}).next_actions.shape == (2, 1)
     with pytest.raises(
         AttributeError, match=r"is not stored: give the field N \+ 1 entries, the last of them that after"
     ):
-        _ = StepSequence(**{**good, "observations": np.zeros((2, 1))}).next_observations
-    with pytest.raises(ValueError, match="'infos' must not require gradients"):
-        StepSequence(**good, infos={"x": torch.zeros(2, requires_grad=True)})
-    with pytest.raises(ValueError, match="'extra' is None"):
-        StepSequence(**good, extra=None)
-    with pytest.raises(ValueError, match="means something else in StepSequence"):
-        StepSequence(**good, length=np.zeros(2))
-    with pytest.raises(ValueError, match="data_format must be"):
-        StepSequence(**good, data_format="jax")
-    with pytest.raises(ShapeError, match=r"terminated must have shape \(2,\)"):
-        StepSequence(**good, terminated=np.zeros(3, dtype=bool))
-    with pytest.raises(ValueError, match="done must hold bools"):
-        StepSequence(**good, done=[0.5, 1.0])
+        _ = StepSequence(**{**GOOD, "observations": np.zeros((2, 1))}).next_observations
 
 
 def test_required_fields_of_a_subclass() -> None:
@@ -165,9 +166,6 @@ def test_done_and_bounds() -> None:
     given = make(length=20, rollout_bounds=[0, 4, 11, 17, 20])
     assert given.rollout_count == 4
     assert np.flatnonzero(given.done).tolist() == [3, 10, 16, 19]
-    for bounds in ([0, 3], [1, 5], [0, 3, 3, 5], [0, 2.5, 5], [5]):
-        with pytest.raises(ValueError, match="rollout bounds must"):
-            make(rollout_bounds=bounds)
     loose = make(with_last=False, continuous=False)
     assert not loose.done.any()
     with pytest.raises(ValueError, match="has no rollouts"):
@@ -229,25 +227,30 @@ def test_loose_selections(data_format: str) -> None:
     assert not again.continuous and again.rewards.tolist() == [2, 3]
 
 
-def test_bad_indices_are_named() -> None:
+@pytest.mark.parametrize(
+    ("select", "error", "told"),
+    [
+        (lambda rollout: rollout[5], IndexError, "step 5"),
+        (lambda rollout: rollout[[0, 5]], IndexError, "indices"),
+        (lambda rollout: rollout[3:3], ShapeError, "no step"),
+        (lambda rollout: rollout[[]], ShapeError, "no step"),
+        (lambda rollout: rollout[np.array([True])], ShapeError, "mask"),
+        (lambda rollout: rollout[[0.5]], TypeError, "integer"),
+        (lambda rollout: rollout[True], TypeError, "bool"),
+        (lambda rollout: rollout.get_rollout(True), TypeError, "bool"),
+        (lambda rollout: rollout.get_rollout(4), IndexError, "sub-rollout 4"),
+        (lambda rollout: rollout.get_rollout(slice(2, 2)), ShapeError, "no sub-rollout"),
+        (lambda rollout: rollout[[0, 1]].get_rollout(0), ValueError, "no rollouts"),
+        (lambda rollout: Step(rollout, 1.5), TypeError, "float"),
+    ],
+)
+def test_bad_indices_are_named(select: Any, error: type[Exception], told: str) -> None:
+    with pytest.raises(error, match=told):
+        select(make())
+
+
+def test_indices_may_be_arrays_and_tensors() -> None:
     rollout = make()
-    with pytest.raises(IndexError, match="step 5 is out of range"):
-        rollout[5]
-    with pytest.raises(IndexError, match="indices must lie in"):
-        rollout[[0, 5]]
-    with pytest.raises(ShapeError, match="selects no step"):
-        rollout[3:3]
-    with pytest.raises(ShapeError, match="no step"):
-        rollout[[]]
-    with pytest.raises(ShapeError, match="mask must have shape"):
-        rollout[np.array([True])]
-    with pytest.raises(TypeError, match="selected by an integer"):
-        rollout[[0.5]]
-    for select in (rollout.__getitem__, rollout.get_rollout):
-        with pytest.raises(TypeError, match="not a bool"):
-            select(True)
-    with pytest.raises(TypeError):
-        Step(rollout, 1.5)  # pyright: ignore[reportArgumentType]
     assert rollout[torch.tensor(2)].reward == rollout[np.array(2)].reward == 2
     assert len(rollout.get_rollout(np.array(0))) == 5
 
@@ -481,19 +484,23 @@ def test_concat_where_some_finals_are_unknown() -> None:
     assert both.get_rollout(0).next_observations[:, 0].tolist() == [1, 2]
 
 
-def test_concat_bad_parts() -> None:
-    with pytest.raises(ValueError, match="at least one"):
-        StepSequence.concat([])
-    with pytest.raises(TypeError, match=r"parts must be a list of StepSequences, got a single one; pass \[rollout\]"):
-        StepSequence.concat(make())
-    with pytest.raises(TypeError, match="part 1 is a dict"):
-        StepSequence.concat([make(), {}])  # pyright: ignore[reportArgumentType]
-    with pytest.raises(DataError, match="'x' is not in both part 0 and 1"):
-        StepSequence.concat([make(), make(x=np.zeros(5))])
-    with pytest.raises(DataError, match="same entries in 'infos'"):
-        StepSequence.concat([make(infos={"x": np.zeros(5)}), make(infos={"y": np.zeros(5)})])
-    with pytest.raises(ShapeError, match="field 'actions': cannot concatenate"):
-        StepSequence.concat([make(), make(actions=np.zeros((5, 2)))])
+@pytest.mark.parametrize(
+    ("parts", "error", "told"),
+    [
+        ([], ValueError, "parts"),
+        (make(), TypeError, r"parts .*; pass \[rollout\]"),
+        ([make(), {}], TypeError, "part 1"),
+        ([make(), make(x=np.zeros(5))], DataError, "'x'"),
+        ([make(infos={"x": np.zeros(5)}), make(infos={"y": np.zeros(5)})], DataError, "'infos'"),
+        ([make(), make(actions=np.zeros((5, 2)))], ShapeError, "'actions'"),
+    ],
+)
+def test_concat_bad_parts(parts: Any, error: type[Exception], told: str) -> None:
+    with pytest.raises(error, match=told):
+        StepSequence.concat(parts)
+
+
+def test_concat_of_what_is_partly_told() -> None:
     assert StepSequence.concat([make(rollout_info=1), make(rollout_info=2)]).rollout_info is None
     loose = StepSequence.concat([make(), make()[[0, 1]]])
     assert not loose.continuous and loose.observations.shape == (7, 2)
@@ -510,12 +517,6 @@ def test_get_rollout() -> None:
     chosen = rollout.get_rollout([1, 3])
     assert chosen.rewards.tolist() == [*range(4, 11), 17, 18, 19] and chosen.rollout_bounds.tolist() == [0, 7, 10]
     assert rollout.get_rollout(slice(None, None, -2)).rollout_lengths.tolist() == [3, 7]
-    with pytest.raises(IndexError, match="sub-rollout 4"):
-        rollout.get_rollout(4)
-    with pytest.raises(ShapeError, match="no sub-rollout"):
-        rollout.get_rollout(slice(2, 2))
-    with pytest.raises(ValueError, match="no rollouts"):
-        rollout[[0, 1]].get_rollout(0)
     assert make().get_rollout(0).observations.shape == (6, 2)
 
 
@@ -538,8 +539,6 @@ def test_returns(data_format: str) -> None:
         StepSequence.concat([rollout, rollout]).undiscounted_return()
     column = make(rewards=np.array(REWARDS)[:, None], data_format=data_format)
     assert column.undiscounted_return() == -392.5 and float(column.discounted_return(1)) == -392.5
-    with pytest.raises(ShapeError, match=r"rewards must be numbers, one per step, got entries like \{'a': 1.0\}"):
-        make(rewards=[{"a": 1.0}] * 5)
 
 
 def test_text() -> None:

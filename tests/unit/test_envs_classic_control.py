@@ -19,12 +19,10 @@ from metaroll.envs.lookup.source import env_kind
 from metaroll.envs.slots.gym_slots import GymSlots
 from metaroll.errors import ShapeError, SlotError
 from metaroll.policies import CategoricalMLPPolicy, GaussianMLPPolicy
-from metaroll.rollouts.engine.slot_loop import SlotLoop
 from metaroll.seeding import torch_generator
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.plan_table import plan_env_seed
 from metaroll.tasks.updates import NewEnvUpdate
-from metaroll.testing import assert_worker_invariant, check_slots
 from metaroll.types import EnvSpec, RolloutPlan
 
 pytestmark = [
@@ -142,16 +140,6 @@ def passed_on(name: str) -> gymnasium.Env:
 
 
 @pytest.mark.parametrize("name", IDS)
-def test_rollouts_equal_those_of_a_list(name: str) -> None:
-    policy, plans = policy_of(name), [RolloutPlan(i, (2, 0, i), max_steps=60) for i in range(7)]
-    loops = [SlotLoop(slots, policy, plans) for slots in (make_slots(name, 3), GymSlots(name, 2))]
-    batched, listed = (sorted(loop.advance(), key=lambda r: r.rollout_info["plan"]["index"]) for loop in loops)
-    for one, other in zip(batched, listed, strict=True):
-        assert one.rollout_info == other.rollout_info
-        assert first_difference(one, other) is None
-
-
-@pytest.mark.parametrize("name", IDS)
 def test_extras_equal_those_of_a_list(name: str) -> None:
     """States and time, which depends on the time step of each rollout."""
     seconds = {"Pendulum-v1": "dt", "Acrobot-v1": "dt", "CartPole-v0": "tau", "CartPole-v1": "tau"}.get(name)
@@ -166,18 +154,6 @@ def test_extras_equal_those_of_a_list(name: str) -> None:
         assert one.states.shape == (6, one.states.shape[1])
         assert one.rollout_info == other.rollout_info
     assert ("time" in found[0][0].data_names) == (update is not None)
-
-
-def test_the_same_with_any_number_of_workers() -> None:
-    plans = [RolloutPlan(i, (3, 0, i), max_steps=12) for i in range(17)]
-    assert_worker_invariant("Pendulum-v1", policy_of("Pendulum-v1"), plans, num_workers=(1, 2))
-
-
-@pytest.mark.parametrize("name", IDS)
-def test_slots_conform(name: str) -> None:
-    updates = [None, DomainParamUpdate({"g": 4.0}) if name == "Pendulum-v1" else None] * 2
-    plans = [RolloutPlan(i, (0, 0, i), update) for i, update in enumerate(updates)]
-    check_slots(lambda n: make_slots(name, n), plans, num_steps=40)
 
 
 def changed(name: str, **attributes: Any) -> gymnasium.Env:

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 from metaroll import RolloutEngine, make_slots
-from metaroll.data.compare import first_difference
 from metaroll.envs.base.simulator_slots import SimulatorSlots
 from metaroll.envs.lookup.source import env_kind
 from metaroll.envs.mujoco.threads import PhysicsThreads, physics_threads
@@ -27,7 +26,6 @@ from metaroll.rollouts.requests import Kept
 from metaroll.seeding import torch_generator
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.plan_table import plan_env_seed
-from metaroll.testing import assert_worker_invariant, check_slots
 from metaroll.types import EnvSpec, RolloutPlan
 
 pytestmark = pytest.mark.usefixtures("lent_pools")
@@ -144,16 +142,6 @@ def compare(batched: Any, listed: Any, plans: list[RolloutPlan], num_steps: int)
     return result.observations[rows]
 
 
-def test_rollouts_equal_those_of_a_list() -> None:
-    policy, name = policy_of("Hopper-v5"), "Hopper-v5"
-    plans = [RolloutPlan(i, (2, 0, i), max_steps=60) for i in range(7)]
-    loops = [SlotLoop(slots, policy, plans) for slots in (make_slots(name, 3), GymSlots(name, 2))]
-    batched, listed = (sorted(loop.advance(), key=lambda r: r.rollout_info["plan"]["index"]) for loop in loops)
-    for one, other in zip(batched, listed, strict=True):
-        assert one.rollout_info == other.rollout_info
-        assert first_difference(one, other) is None
-
-
 def test_extras_equal_those_of_a_list() -> None:
     """The time, which depends on the time step of each rollout."""
     policy, updates = policy_of("Swimmer-v5"), [None, DomainParamUpdate({"opt_timestep": 0.005})]
@@ -175,17 +163,6 @@ def test_extras_equal_those_of_a_list() -> None:
 def passed_on(name: str) -> gymnasium.Env:
     """An environment in a wrapper that nobody knows."""
     return gymnasium.Wrapper(gymnasium.make(name, disable_env_checker=True))
-
-
-def test_the_same_with_any_number_of_workers() -> None:
-    plans = [RolloutPlan(i, (3, 0, i), max_steps=12) for i in range(17)]
-    assert_worker_invariant("HalfCheetah-v5", policy_of("HalfCheetah-v5"), plans, num_workers=(1, 2))
-
-
-def test_slots_conform() -> None:
-    updates = [None, DomainParamUpdate({"body_mass:*": 1.4})] * 2
-    plans = [RolloutPlan(i, (0, 0, i), update) for i, update in enumerate(updates)]
-    check_slots(lambda n: make_slots("Hopper-v5", n), plans, num_steps=40)
 
 
 def louder() -> gymnasium.Env:

@@ -8,11 +8,22 @@ import pytest
 
 from metaroll.envs.point.plane_drawing import SIDE, draw_plane
 from metaroll.envs.point.point_corners import PointCornersEnv, PointMomentumEnv, PointWallsEnv
+from metaroll.envs.point.point_goal import PointGoalEnv
 from metaroll.envs.point.point_navigation import PointNavigationEnv
+from metaroll.envs.point.point_pixels import PointRobotPixelsEnv
 from metaroll.envs.point.point_robot import PointRobotEnv, SparsePointRobotEnv
 
 RED = (200, 70, 50)
-KINDS = [PointRobotEnv, SparsePointRobotEnv, PointNavigationEnv, PointCornersEnv, PointMomentumEnv, PointWallsEnv]
+KINDS = [
+    PointRobotEnv,
+    SparsePointRobotEnv,
+    PointNavigationEnv,
+    PointCornersEnv,
+    PointMomentumEnv,
+    PointWallsEnv,
+    PointGoalEnv,
+    PointRobotPixelsEnv,
+]
 
 
 def middle_of(picture: np.ndarray, color: tuple[int, int, int]) -> tuple[float, float]:

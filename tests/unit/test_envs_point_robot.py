@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import copy
 import pickle
-import warnings
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.utils.env_checker import check_env
 
-from metaroll.envs.base.checks import check_slots
 from metaroll.envs.base.simulator_slots import SimulatorSlots
 from metaroll.envs.point.point_robot import (
     PointRobotEnv,
@@ -21,20 +18,8 @@ from metaroll.envs.point.point_robot import (
     point_robot_step,
     sparse_reward,
 )
-from metaroll.envs.slots.gym_slots import GymSlots
 from metaroll.errors import ShapeError
-from metaroll.tasks.updates import SetTaskUpdate
 from metaroll.types import RolloutPlan
-
-KINDS = [PointRobotEnv, SparsePointRobotEnv]
-
-
-def plans_of(kind: type[PointRobotEnv]) -> list[RolloutPlan]:
-    tasks = kind.sample_tasks(3, generator=1)
-    plans = [RolloutPlan(i, (5, 1, i), SetTaskUpdate(kind, task)) for i, task in enumerate(tasks)]
-    plans.append(RolloutPlan(3, (5, 1, 3)))
-    plans.append(RolloutPlan(4, (5, 1, 4), plans[0].env_update, init_state=np.array([0.25, -0.5])))
-    return plans
 
 
 def test_step_moves_a_tenth_and_rewards_the_next_position() -> None:
@@ -63,43 +48,6 @@ def test_go_to_lands_on_the_target() -> None:
             assert position[0, 0] == pytest.approx(0.35, abs=1e-15)  # 0.1 + 0.1 + 0.1 + 0.05
     np.testing.assert_allclose(position, target, atol=1e-15)
     assert reward[0] == pytest.approx(0.0, abs=1e-15)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_single_and_batched_are_bit_equal(kind: type[PointRobotEnv]) -> None:
-    plans = plans_of(kind)
-    num = len(plans)
-    batched, single = SimulatorSlots(num, kind().simulator), GymSlots(kind, num)
-    np.testing.assert_array_equal(batched.reset(range(num), plans), single.reset(range(num), plans))
-    generator = np.random.default_rng(0)
-    for _ in range(25):
-        actions = generator.normal(size=(num, 2)).astype(np.float32)
-        active = generator.random(num) < 0.8
-        a, b = batched.step(actions, active), single.step(actions, active)
-        np.testing.assert_array_equal(a.observations, b.observations)
-        assert a.observations.dtype == b.observations.dtype == np.float32
-        np.testing.assert_array_equal(a.rewards, b.rewards)
-        assert not (a.terminated.any() or a.truncated.any())
-        assert tuple(a.infos) == kind.infos
-        for slot in np.flatnonzero(active):
-            assert {name: values[slot] for name, values in a.infos.items()} == b.infos[slot]
-        for values in a.infos.values():
-            assert not values[~active].any()
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_batched_slots_conform(kind: type[PointRobotEnv]) -> None:
-    check_slots(lambda n: SimulatorSlots(n, kind().simulator), plans_of(kind))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_single_environment_is_a_valid_gymnasium_environment(kind: type[PointRobotEnv]) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        # A point may go anywhere, as a MuJoCo body may: Gymnasium finds infinite bounds worth a warning.
-        warnings.filterwarnings("ignore", message=".*(infinity|maximum value).*")
-        warnings.filterwarnings("ignore", message=".*was not initialized with a spec.*|.*we recommend.*")
-        check_env(kind(), skip_render_check=True)
 
 
 def test_start_of_the_dense_robot_is_uniform_and_of_the_sparse_one_the_origin() -> None:

@@ -15,12 +15,11 @@ import pytest
 import torch
 from gymnasium.utils.env_checker import check_env
 
-from metaroll import DomainParamUpdate, RolloutEngine, RolloutPlan, make_slots, rollout
+from metaroll import DomainParamUpdate, RolloutPlan, rollout
 from metaroll.envs.lookup.source import env_kind
 from metaroll.envs.sims.catalog import SIMS, sim_constructor
 from metaroll.envs.sims.model import SCALARS
 from metaroll.envs.sims.simulator import DerivedConstants, first_state, step_columns
-from metaroll.envs.slots.gym_slots import GymSlots
 from metaroll.errors import DataError, ShapeError, SlotError, UnknownNameError
 from metaroll.policies import GaussianMLPPolicy
 from metaroll.rollouts.engine.slot_loop import SlotLoop
@@ -33,7 +32,6 @@ from metaroll.sims import (
     SimBatch,
     SimSlots,
 )
-from metaroll.testing import check_slots
 
 pytestmark = pytest.mark.usefixtures("lent_pools")
 
@@ -47,16 +45,6 @@ def other_params(env: Any, share: float = 0.05) -> dict[str, float]:
         name: min(value * (1 + share), env.model.params[name].allowed[1])
         for name, value in env.get_nominal_domain_param().items()
     }
-
-
-def plans_of(kind: Any) -> list[RolloutPlan]:
-    env = kind()
-    params = other_params(env)
-    first = dict(list(params.items())[:1])
-    plans = [RolloutPlan(i, (3, 1, i), update) for i, update in enumerate((None, DomainParamUpdate(params), None))]
-    env.reset(seed=5)
-    plans.append(RolloutPlan(3, (3, 1, 3), DomainParamUpdate(first), init_state=env.state))
-    return plans
 
 
 def rows_of_actions(env: Any, num: int, steps: int, excess: float = 1.2) -> np.ndarray:
@@ -156,29 +144,6 @@ def test_energy_without_friction_is_conserved() -> None:
 
 
 # ------------------------------------------------------------------------------------ one computation, many forms
-@pytest.mark.parametrize("kind", KINDS)
-def test_conformance(kind: Any) -> None:
-    steps = min(25, int(kind().max_steps))
-    check_slots(lambda n: make_slots(kind(), n), plans_of(kind), num_steps=steps)
-    check_slots(lambda n: GymSlots(kind(), n), plans_of(kind), num_steps=steps)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_batched_and_single_are_bit_equal(kind: Any) -> None:
-    plans = plans_of(kind)
-    num = len(plans)
-    batched, single = SimSlots(num, kind()), GymSlots(kind(), num)
-    np.testing.assert_array_equal(batched.reset(range(num), plans), single.reset(range(num), plans))
-    active = np.ones(num, dtype=bool)
-    for actions in rows_of_actions(kind(), num, 60):
-        a, b = batched.step(actions, active), single.step(actions, active)
-        for name in ("observations", "rewards", "terminated", "truncated"):
-            np.testing.assert_array_equal(getattr(a, name)[active], getattr(b, name)[active], err_msg=name)
-        for slot in np.flatnonzero(active):
-            np.testing.assert_array_equal(a.infos["act_applied"][slot], b.infos[slot]["act_applied"])
-        active = active & ~(a.terminated | a.truncated)
-        if not active.any():
-            break
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -433,37 +398,6 @@ def test_ids_are_known_however_metaroll_is_imported() -> None:
         f"import metaroll, gymnasium; metaroll.sims.PendulumEnv; {make}",
     ):
         subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=100)
-
-
-@pytest.mark.slow
-def test_engine_gives_the_same_bits_with_any_number_of_workers() -> None:
-    policy = GaussianMLPPolicy(PendulumEnv().env_spec, hidden_sizes=(8,), generator=torch.Generator().manual_seed(0))
-    plans = [
-        RolloutPlan(i, (1, 2, i), DomainParamUpdate({"pole_mass": 0.5 + 0.1 * i}), max_steps=30) for i in range(20)
-    ]
-    found = []
-    for workers in (1, 2):
-        with RolloutEngine("pend", policy, num_workers=workers) as engine:
-            found.append(engine.run(plans))
-    env = PendulumEnv()
-    for plan, *same in zip(plans, *found, strict=True):
-        alone = rollout(
-            env,
-            policy,
-            max_steps=30,
-            reset_kwargs={"domain_param": plan.task},
-            seed=1,
-            sub_seed=2,
-            sub_sub_seed=plan.index,
-            no_close=True,
-        )
-        for other in same:
-            np.testing.assert_array_equal(alone.observations, other.observations)
-            np.testing.assert_array_equal(alone.rewards, other.rewards)
-            np.testing.assert_array_equal(alone.actions, other.actions)
-    np.testing.assert_array_equal(alone.actions_applied, np.clip(alone.actions, -3.5, 3.5))
-    np.testing.assert_array_equal(alone.observations[:, 2], alone.states[:, 1])
-    assert alone.rollout_info["domain_param"] == {**env.get_nominal_domain_param(), "pole_mass": 0.5 + 0.1 * 19}
 
 
 def test_rollouts_that_end_together_are_those_that_end_alone() -> None:

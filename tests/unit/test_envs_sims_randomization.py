@@ -72,7 +72,7 @@ def test_other_environments_need_rules():
     assert randomizer["g"] == NormalDomainParam("g", 10.0, 1.0, clip_lo=1e-3)
     given = default_randomizer({"mass": 2.0}, {"mass": ("uniform", 0.5)})
     assert isinstance(given, DomainRandomizer) and given["mass"] == UniformDomainParam("mass", 2.0, 1.0)
-    with pytest.raises(ValueError, match="no default ranges for PendulumEnv; give rules="):
+    with pytest.raises(ValueError, match=r"no default ranges for PendulumEnv; give, .* rules="):
         default_randomizer("Pendulum-v1")
     with pytest.raises(ValueError, match="rules must be given"):
         default_randomizer({"mass": 2.0})

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
-import warnings
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.utils.env_checker import check_env
 
-from metaroll.envs.base.checks import check_slots
 from metaroll.envs.base.simulator_slots import SimulatorSlots
-from metaroll.envs.lookup.registry import get_family
-from metaroll.envs.lookup.source import make_slots
 from metaroll.envs.point.point_corners import (
     DensePointCornersEnv,
     DenseSquaredPointCornersEnv,
@@ -24,30 +17,13 @@ from metaroll.envs.point.point_corners import (
     PointWallsEnv,
 )
 from metaroll.envs.point.point_navigation import PointNavigationEnv
-from metaroll.envs.slots.gym_slots import GymSlots
-from metaroll.envs.tabular.bandit import BernoulliBanditEnv, TenArmedBanditEnv
+from metaroll.envs.tabular.bandit import BernoulliBanditEnv
 from metaroll.envs.tabular.random_mdp import RandomMDPEnv
 from metaroll.errors import ShapeError, SlotError
-from metaroll.policies.adapters import ScriptedPolicy
-from metaroll.rollouts.engine.engine import RolloutEngine
-from metaroll.tasks.task_key import task_key
 from metaroll.tasks.updates import SetTaskUpdate
 from metaroll.types import RolloutPlan
 
 pytestmark = pytest.mark.usefixtures("lent_pools")
-
-FAMILIES = {
-    "point-navigation": PointNavigationEnv,
-    "point-walls": PointWallsEnv,
-    "point-corners": PointCornersEnv,
-    "point-corners-dense": DensePointCornersEnv,
-    "point-corners-dense-squared": DenseSquaredPointCornersEnv,
-    "point-momentum": PointMomentumEnv,
-    "bandit-5": BernoulliBanditEnv,
-    "bandit-10": TenArmedBanditEnv,
-    "random-mdp": RandomMDPEnv,
-}
-KINDS = list(FAMILIES.values())
 
 
 def plans_of(kind: Any) -> list[RolloutPlan]:
@@ -69,96 +45,6 @@ def steps_of(env: Any, *actions: Any) -> list[tuple[list[float], float, bool]]:
 
 
 # ------------------------------------------------------------------------------------------------- alone and together
-@pytest.mark.parametrize("kind", KINDS)
-def test_single_and_batched_are_bit_equal(kind: Any) -> None:
-    plans = plans_of(kind)
-    num = len(plans)
-    batched, single = SimulatorSlots(num, kind().simulator), GymSlots(kind, num)
-    np.testing.assert_array_equal(batched.reset(range(num), plans), single.reset(range(num), plans))
-    generator, space = np.random.default_rng(0), kind().action_space
-    ended = np.zeros(num, dtype=bool)
-    for _ in range(150):  # more than one block of noise
-        if isinstance(space, gymnasium.spaces.Discrete):
-            actions = generator.integers(space.n, size=num)
-        else:
-            actions = generator.normal(size=(num, 2)).astype(np.float32)
-        active = (generator.random(num) < 0.8) & ~ended
-        a: Any = batched.step(actions, active)
-        b: Any = single.step(actions, active)
-        for name in ("observations", "rewards", "terminated", "truncated"):
-            first, second = getattr(a, name), getattr(b, name)
-            assert first.dtype == second.dtype
-            np.testing.assert_array_equal(first, second)
-        for slot in np.flatnonzero(active):
-            assert {name: values[slot] for name, values in a.infos.items()} == b.infos[slot]
-        ended |= a.terminated
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_batched_slots_conform(kind: Any) -> None:
-    check_slots(lambda n: SimulatorSlots(n, kind().simulator), plans_of(kind), num_steps=70)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_single_environment_is_a_valid_gymnasium_environment(kind: Any) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        warnings.filterwarnings("ignore", message=".*(infinity|maximum value|wasn't initialized|not initialized).*")
-        warnings.filterwarnings("ignore", message=".*we recommend.*")
-        check_env(kind(), skip_render_check=True)
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-def test_families_have_different_tasks_and_are_stepped_together(name: str) -> None:
-    family = get_family(name)
-    train, test = family.split(seed=3)
-    assert (len(train), len(test)) == (family.num_train_tasks, family.num_test_tasks)
-    different = len(test) if family.same_tasks else len(train + test)
-    assert len({task_key(update.task) for update in train + test}) == different
-    plan = RolloutPlan(0, (0, 0, 0), train[0])
-    slots = make_slots(name, 2, plans=[plan])
-    assert isinstance(slots, SimulatorSlots)
-    assert family.horizon == (1 if name.startswith("bandit") else slots.env_spec.max_episode_length)
-    train_sampler, test_sampler = family.samplers(seed=1)
-    assert type(train_sampler.sample(1)[0]()) is type(test_sampler.sample(1)[0]()) is FAMILIES[name]
-
-
-@pytest.mark.parametrize("name", ["point-navigation", "random-mdp"])
-def test_rollouts_have_the_same_bits_with_one_and_two_workers(name: str) -> None:
-    family = get_family(name)
-    train, _ = family.split(4, 0)
-    space = family.env_constructor().action_space
-
-    def act(obs: np.ndarray, contexts: dict[str, np.ndarray]) -> np.ndarray:
-        if isinstance(space, gymnasium.spaces.Discrete):
-            return obs.argmax(axis=1) % int(space.n)
-        return np.cos(7 * obs[:, ::-1] + 1)
-
-    plans = [RolloutPlan(i, (3, 0, i), train[i % 4], max_steps=70) for i in range(24)]
-    found = []
-    for workers in (1, 2):
-        with RolloutEngine(name, ScriptedPolicy(act), num_workers=workers) as engine:
-            found.append(engine.run(plans))
-    for a, b in zip(*found, strict=True):
-        assert a.observations.tobytes() == b.observations.tobytes()
-        assert a.rewards.tobytes() == b.rewards.tobytes()
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_copies_go_on_exactly_where_the_environment_is(kind: Any) -> None:
-    env: Any = kind()
-    env.set_task(env.sample_tasks(1, generator=3)[0])
-    env.reset(seed=1)
-    action = 0 if isinstance(env.action_space, gymnasium.spaces.Discrete) else np.full(2, 0.5)
-    env.step(action)
-    twins = [copy.deepcopy(env), pickle.loads(pickle.dumps(env))]
-    expected = [env.step(action)[:2] for _ in range(80)]
-    for twin in twins:
-        assert task_key(twin.get_task()) == task_key(env.get_task())
-        for observation, reward in expected:
-            found = twin.step(action)
-            np.testing.assert_array_equal(found[0], observation)
-            assert found[1] == reward
 
 
 # -------------------------------------------------------------------------------------------------- points in the plane

@@ -140,21 +140,8 @@ def test_a_limit_of_steps_truncates_episodes_and_the_trial() -> None:
 @pytest.mark.parametrize("limit", [None, 5])
 def test_batches_are_bit_equal_to_lists(limit: int | None) -> None:
     env = TrialWrapper(Walk(), 3, limit)
-    batched, listed = make_slots(env, 4), GymSlots(env, 4)
-    assert not isinstance(batched, GymSlots) and batched.env_spec == listed.env_spec
-    plans = [RolloutPlan(i, (1, 0, i)) for i in range(4)]
-    np.testing.assert_array_equal(batched.reset(range(4), plans), listed.reset(range(4), plans))
-    generator, active = np.random.default_rng(0), np.ones(4, dtype=bool)
-    for t in range(40):
-        actions = generator.integers(0, 2, size=4)
-        asked = active & (generator.random(4) < 0.8) if t > 5 else active.copy()
-        one, two = batched.step(actions, asked), listed.step(actions, asked)
-        for name in ("observations", "rewards", "terminated", "truncated"):
-            np.testing.assert_array_equal(getattr(one, name), getattr(two, name))
-        for slot in np.flatnonzero(asked).tolist():
-            assert {name: values[slot] for name, values in one.infos.items()} == two.infos[slot]  # type: ignore
-        active &= ~(one.terminated | one.truncated)
-    check_slots(lambda n: make_slots(env, n), num_steps=12)
+    assert not isinstance(make_slots(env, 4), GymSlots) and make_slots(env, 4).env_spec == GymSlots(env, 4).env_spec
+    check_slots(lambda n: make_slots(env, n), num_steps=40, like=lambda n: GymSlots(env, n))
     check_slots(lambda n: GymSlots(env, n), num_steps=12)
 
 
@@ -238,6 +225,12 @@ def plans_of(name: str, num: int = 8) -> list[RolloutPlan]:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
+def test_trials_of_simulators_are_those_of_single_environments(name: str) -> None:
+    env = trial_of(name)
+    check_slots(lambda n: make_slots(env, n), num_steps=20, like=lambda n: GymSlots(env, n))
+
+
+@pytest.mark.parametrize("name", FAMILIES)
 def test_simulators_show_the_trials_of_single_environments(name: str) -> None:
     env = trial_of(name)
     batched, listed = make_slots(env, 5), GymSlots(env, 5)
@@ -269,7 +262,6 @@ def test_simulators_show_the_trials_of_single_environments(name: str) -> None:
 
 
 def test_memory_goes_on_over_episodes_in_any_number_of_workers(shared_pools: Any) -> None:
-    one, two = shared_pools[1], shared_pools[2]
     for name in ("bandit-5", "random-mdp", "point-navigation", "qq-su"):
         maker, listed = functools.partial(trial_of, name), functools.partial(listed_trial_of, name)
         assert env_kind(maker) != "list" and env_kind(listed) == "list"
@@ -282,8 +274,7 @@ def test_memory_goes_on_over_episodes_in_any_number_of_workers(shared_pools: Any
             (maker, {"transport": "serial"}),
             (listed, {"transport": "serial"}),
             (maker, {"transport": "serial", "slots_per_unit": 3}),
-            (maker, {"pool": one}),
-            (maker, {"pool": two, "slots_per_unit": 3}),
+            (maker, {"pool": shared_pools[2], "slots_per_unit": 3}),
         ]
         for env, options in settings:
             with RolloutEngine(env, policy, **options) as engine:

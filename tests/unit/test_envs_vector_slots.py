@@ -64,12 +64,6 @@ def test_trajectories_are_those_of_single_environments_in_every_mode(mode: Autor
         same_bits(engine.run(plans()[:2]), expected[:2])  # fewer than there are sub-environments
 
 
-def test_worker_processes_make_their_own(expected: list[Any]) -> None:
-    source = functools.partial(vector_of, AutoresetMode.SAME_STEP)
-    with metaroll.RolloutEngine(source, policy_for(cart_pole), num_workers=2) as engine:
-        same_bits(engine.run(plans()), expected)
-
-
 def test_environment_of_processes_and_given_instances(expected: list[Any]) -> None:
     env = vector_of(AutoresetMode.NEXT_STEP, kind=AsyncVectorEnv)
     try:

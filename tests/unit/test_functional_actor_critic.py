@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import tensor
 
-from metaroll.errors import SnapshotError
 from metaroll.functional.gradients.actor_critic import (
     bootstrapped,
     critics_loss,
@@ -22,7 +21,7 @@ from metaroll.functional.gradients.actor_critic import (
     temperature_gradient,
     temperature_loss,
 )
-from metaroll.functional.gradients.optimizers import Adam, fast_optimizer
+from metaroll.functional.gradients.optimizers import fast_optimizer
 
 
 def test_targets_count_the_successor_by_its_discount() -> None:
@@ -97,23 +96,3 @@ def test_fast_optimizers_take_the_same_step() -> None:
     torch.optim.Adam([parameters[1]], 0.1).step()
     torch.testing.assert_close(parameters[0], parameters[1])
     assert fast_optimizer(torch.optim.SGD, parameters, 0.1).defaults["lr"] == 0.1
-
-
-def test_own_adam_is_that_of_torch_and_goes_on_from_a_state() -> None:
-    draws = torch.Generator().manual_seed(0)
-    values = [torch.randn(3, 2, generator=draws), torch.randn(2, generator=draws)]
-    mine, other = ([torch.nn.Parameter(v.clone()) for v in values] for _ in range(2))
-    adam, reference = Adam(mine, 0.1), torch.optim.Adam(other, 0.1)
-    for k in range(6):
-        if k == 3:
-            state, adam = adam.state_dict(), Adam(mine, 0.1)
-            adam.load_state_dict(state)
-        gradients = [torch.randn(v.shape, generator=draws) for v in values]
-        adam.step(gradients)
-        for parameter, gradient in zip(other, gradients, strict=True):
-            parameter.grad = gradient
-        reference.step()
-    for one, two in zip(mine, other, strict=True):
-        torch.testing.assert_close(one, two)
-    with pytest.raises(SnapshotError, match=r"nothing was changed \(first\.0: .*must have shape"):
-        adam.load_state_dict({**adam.state_dict(), "first": {"0": torch.zeros(2), "1": torch.zeros(2)}})

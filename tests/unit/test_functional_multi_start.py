@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any
 
 import numpy as np
 import pytest
 
-from metaroll.data.plain_data import decode, encode
 from metaroll.errors import ShapeError
 from metaroll.functional.search.base import Search, restored_search
-from metaroll.functional.search.cem import CEM
 from metaroll.functional.search.cma import CMA
 from metaroll.functional.search.finite_differences import ARS
 from metaroll.functional.search.multi_start import MultiStart, MultiStartState, Starts
@@ -185,34 +182,6 @@ def test_a_target_ends_all_with_the_start_that_reached_it():
 
 
 # ------------------------------------------------------------------------------------------------------------ resuming
-@pytest.mark.parametrize(
-    "search",
-    [
-        STEADY,
-        RestartedCMA(cma=CMA(population=4, tolfun=1.0), rule="bipop"),
-        CEM(population=6, best_frac=0.5, extra_std=0.0),
-        ARS(),
-    ],
-    ids=["cma", "bipop", "cem", "ars"],
-)
-@pytest.mark.parametrize("moment", [0, 2, 3, 5, 9, 11])
-def test_a_saved_state_goes_on_bit_for_bit(search, moment):
-    several = multi(search)
-    generator = np.random.default_rng(0)
-    state, saved = several.start(np.zeros(2)), None
-    for generation in range(14):
-        if generation == moment:
-            saved = json.dumps(encode([tree_of(state), generator.bit_generator.state], "state"))
-        rows = several.ask(state, generator)
-        state = several.tell(state, rows, hills(rows))
-    assert saved is not None
-    tree, bits = decode(json.loads(saved))
-    again = restored_search(several.start(np.ones(2)), tree)
-    generator.bit_generator.state = bits
-    for _ in range(moment, 14):
-        rows = several.ask(again, generator)
-        again = several.tell(again, rows, hills(rows))
-    assert repr(tree_of(again)) == repr(tree_of(state))
 
 
 # ----------------------------------------------------------------------------------------------------------- bad input

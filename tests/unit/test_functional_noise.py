@@ -14,10 +14,10 @@ from metaroll.functional.series.noise import (
     deviation,
     difference_noise,
     fitted_prediction_residuals,
+    informative_spans,
     interpolation_residuals,
     noise_differs,
     smoothed_rows,
-    telling_spans,
 )
 
 
@@ -149,10 +149,16 @@ def test_five_rows_by_hand():
 
 def test_changes_are_looked_at_over_more_rows_the_more_noise_there_is():
     line = np.arange(100.0)[:, None] * [1.0, 0.0]  # a change of k over k rows; and a channel that rests
-    assert telling_spans([line], np.zeros(2), 16) == (1,)
-    assert telling_spans([line], np.array([0.07, 0.0]), 16) == (1,)  # 2 * 0.0049 of 1: below a hundredth
-    assert telling_spans([line], np.array([0.08, 0.0]), 16) == (1, 2)  # 0.0128 of 1, 0.0032 of 4
-    assert telling_spans([line], np.array([0.5, 0.0]), 16) == (1, 2, 4, 8)  # 0.5 of 16, 0.5 of 64
-    assert telling_spans([line], np.array([0.0, 0.1]), 16) == (1, 2, 4, 8, 16)  # nothing but noise
-    assert telling_spans([line, line[:20]], np.array([0.0, 0.1]), 16) == (1, 2, 4)  # a quarter of the shortest series
-    assert telling_spans([line], np.array([0.5, 0.0]), 5) == (1, 2, 4) and telling_spans([line], np.ones(2), 1) == (1,)
+    assert informative_spans([line], np.zeros(2), 16) == (1,)
+    assert informative_spans([line], np.array([0.07, 0.0]), 16) == (1,)  # 2 * 0.0049 of 1: below a hundredth
+    assert informative_spans([line], np.array([0.08, 0.0]), 16) == (1, 2)  # 0.0128 of 1, 0.0032 of 4
+    assert informative_spans([line], np.array([0.5, 0.0]), 16) == (1, 2, 4, 8)  # 0.5 of 16, 0.5 of 64
+    assert informative_spans([line], np.array([0.0, 0.1]), 16) == (1, 2, 4, 8, 16)  # nothing but noise
+    assert informative_spans([line, line[:20]], np.array([0.0, 0.1]), 16) == (
+        1,
+        2,
+        4,
+    )  # a quarter of the shortest series
+    assert informative_spans([line], np.array([0.5, 0.0]), 5) == (1, 2, 4) and informative_spans(
+        [line], np.ones(2), 1
+    ) == (1,)

@@ -124,17 +124,19 @@ def test_categorical_gradients_equal_autograd():
     np.testing.assert_allclose(gradient, variable.grad, atol=1e-5)
 
 
-def test_adam_takes_the_steps_of_torch():
-    parameters = normal(0, 40)
-    variable = leaf(parameters)
-    reference = torch.optim.Adam([variable], lr=0.01, eps=1e-5)
-    adam = Adam([parameters], 0.01, eps=1e-5)
+@pytest.mark.parametrize("made", [np.array, torch.tensor])
+def test_adam_takes_the_steps_of_torch(made):
+    values = [normal(0, 40), normal(1, 3, 2)]
+    own, variables = [made(value) for value in values], [leaf(value) for value in values]
+    reference, adam = torch.optim.Adam(variables, lr=0.01, eps=1e-5), Adam(own, 0.01, eps=1e-5)
     for k in range(20):
-        gradient = normal(k + 1, 40)
-        variable.grad = torch.from_numpy(gradient.copy())
+        gradients = [normal(k + 1, *value.shape) for value in values]
+        for variable, gradient in zip(variables, gradients, strict=True):
+            variable.grad = torch.tensor(gradient)
         reference.step()
-        adam.step([gradient])
-    np.testing.assert_allclose(parameters, variable.detach(), atol=1e-6)
+        adam.step([made(gradient) for gradient in gradients])
+    for parameters, variable in zip(own, variables, strict=True):
+        np.testing.assert_allclose(parameters, variable.detach(), atol=1e-6)
 
 
 def test_adam_takes_gradients_as_they_lie():

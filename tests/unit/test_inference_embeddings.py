@@ -357,7 +357,7 @@ def test_init_param_draws_or_sets_all_weights() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({}, ValueError, "len_rollouts must be given"),
+        ({}, ValueError, "len_rollouts"),
         ({"len_rollouts": 9, "recurrent_network_type": nn.Linear}, TypeError, "nn.GRU"),
         ({"len_rollouts": 9, "output_nonlin": "tanh"}, TypeError, "output_nonlin"),
         ({"len_rollouts": 9, "batch_first": False}, TypeError, "batch_first"),

@@ -430,16 +430,16 @@ def test_random_features_estimate_the_matern_kernel():
 
 
 def test_bad_input():
-    with pytest.raises(TypeError, match="regressions must be True or False, got 1"):
+    with pytest.raises(TypeError, match="regressions must"):
         EstimatorConfig(regressions=1)
     for wrong in ({"method": "nle"}, {"num_random_features": 8}):
-        with pytest.raises(ValueError, match=r"regressions must be False with method=.* and num_random_features="):
+        with pytest.raises(ValueError, match=r"regressions must .* method="):
             EstimatorConfig(regressions=True, **wrong)
     with pytest.raises(ValueError, match="rounds above 1"):
         NPDR(PRIOR, QUICK, rounds=2).infer(Linear(), None, 100)
     with pytest.raises(ShapeError, match=r"shape of simulated features, \(3,\), got \(2,\)"):
         NPDR(PRIOR, QUICK).infer(Linear(), [1.0, 2.0], 40)
-    with pytest.raises(ValueError, match="observed must be finite"):
+    with pytest.raises(ValueError, match="observed must"):
         NPDR(PRIOR, QUICK).infer(Linear(), [1.0, 2.0, np.nan], 40)
     with pytest.raises(ShapeError, match=r"a row for each row of thetas"):
         NPDR(PRIOR, QUICK).infer(lambda thetas: np.ones(3), OBSERVED, 40)

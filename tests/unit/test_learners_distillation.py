@@ -12,7 +12,7 @@ from training_fakes import GuessPolicy
 
 from metaroll.contrib.distillation import Distillation, LabeledRollouts
 from metaroll.data.step_sequence import StepSequence
-from metaroll.errors import DataError, ShapeError, SnapshotError
+from metaroll.errors import DataError, ShapeError
 from metaroll.learners.on_policy.ppo import PPO
 from metaroll.policies.adapters import as_policy
 from metaroll.policies.gaussian import GaussianMLPPolicy
@@ -213,15 +213,6 @@ def test_the_memory_forgets_whole_rollouts():
     assert memory.bounds.tolist() == [0, 9]
 
 
-def test_a_state_that_does_not_fit_changes_nothing():
-    learner, other = learner_of(), learner_of(student=student_of(seed=4), seed=2)
-    before = learner.state_dict()
-    state = {**other.state_dict(), "moments": {"num_rows": 1, "mean": np.zeros(3), "squares": np.zeros(3)}}
-    with pytest.raises(SnapshotError, match=r"nothing was changed .*shape \(1,\), got \(3,\)"):
-        learner.load_state_dict(state)
-    assert repr(learner.state_dict()) == repr(before)
-
-
 def test_a_student_that_knows_moments_goes_on_from_them():
     """They count for ten epochs of 480 steps: with 480 new rows the mean moves by a share of 1 / 11."""
     student = NormalizedPolicy(student_of())
@@ -273,12 +264,10 @@ def test_a_policy_that_is_told_nothing_says_so():
 @pytest.mark.parametrize(
     ("options", "error", "about"),
     [
-        ({"steps_per_epoch": 0}, ValueError, "steps_per_epoch"),
         ({"teacher_epochs": -1}, ValueError, "teacher_epochs"),
-        ({"learning_rate": float("nan")}, ValueError, "learning_rate"),
-        ({"teacher": "a run"}, TypeError, "teacher must be a policy"),
+        ({"teacher": "a run"}, TypeError, "teacher must"),
         ({"teacher": GaussianMLPPolicy(widened_spec(SPEC, 2), (4,))}, ValueError, "1 observations"),
-        ({"student": GaussianMLPPolicy(widened_spec(SPEC, 2), (4,))}, ShapeError, "student must be built"),
+        ({"student": GaussianMLPPolicy(widened_spec(SPEC, 2), (4,))}, ShapeError, "student must"),
     ],
 )
 def test_bad_arguments_are_named(options, error, about):

@@ -329,29 +329,18 @@ def test_runs_of_before_go_on_where_their_gradients_were_by_hand(kind: Any, outp
 
 def test_networks_of_which_nothing_is_learned_are_refused() -> None:
     policy = DeterministicMLPPolicy(BOX, SIZES, "relu", generator=torch_generator(0)).requires_grad_(False)
-    with pytest.raises(ValueError, match="policy must have parameters that are learned"):
+    with pytest.raises(ValueError, match="policy must"):
         TD3(BOX, policy=policy, replay_size=100, max_path_length=5)
 
 
 @pytest.mark.parametrize("kind", [SAC, TD3, DQN])
-def test_a_learner_can_be_pickled(kind: Any) -> None:
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda trainer: cloudpickle.loads(cloudpickle.dumps(trainer))])
+def test_a_copy_learns_by_itself(kind: Any, copied: Callable[[Any], Any]) -> None:
     algo = learner_of(kind, "relu", torch.float32)
-    batch = batch_of(kind, 0, False, torch.float32)
-    algo.trainer.step(batch)
-    other = cloudpickle.loads(cloudpickle.dumps(algo.trainer))
-    for trainer in (algo.trainer, other):
-        trainer.step(batch)
-    for p, q in zip(algo.policy.parameters(), other.networks.policy.parameters(), strict=True):
-        assert torch.equal(p, q)
-
-
-def test_a_copy_learns_by_itself() -> None:
-    algo = learner_of(TD3, "relu", torch.float32)
-    steps = [batch_of(TD3, seed, False, torch.float32) for seed in range(4)]
+    steps = [batch_of(kind, seed, False, torch.float32) for seed in range(4)]
     for batch in steps:
         algo.trainer.step(batch)
-    other = copy.deepcopy(algo.trainer)
-    before = [p.detach().clone() for p in algo.policy.parameters()]
+    other, before = copied(algo.trainer), [p.detach().clone() for p in algo.policy.parameters()]
     for batch in steps:
         other.step(batch)
     assert all(torch.equal(p, q) for p, q in zip(algo.policy.parameters(), before, strict=True))

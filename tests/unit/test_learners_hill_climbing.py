@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from metaroll.data.step_sequence import StepSequence
-from metaroll.errors import ShapeError, SnapshotError
+from metaroll.errors import SnapshotError
 from metaroll.functional.parameter_noise import adapted_spread, noisy_sets
 from metaroll.functional.search.base import default_population
 from metaroll.lab.cli.main import main
@@ -88,24 +88,6 @@ def test_it_moves_to_the_best_set_only_if_that_beats_the_mean():
     assert np.array_equal(learner.best_parameters, sets[2])
 
 
-def test_sets_may_be_compared_by_their_worst_rollouts():
-    learner = learner_of(population=1, epsilon=0.5)
-    sets = learner.ask()
-    rollouts = [[rollout_with(r) for r in each] for each in ((4.0, 4.0), (9.0, 1.0))]
-    found = learner.tell(rollouts)
-    assert (found["score"], found["improved"]) == (4.0, 0.0)  # 1 is worse than 4, though 5 is more than 4
-    assert np.array_equal(learner.policy.acting_parameters(), sets[0])
-
-
-def test_only_weights_are_explored():
-    learner = learner_of(PENDULUM, population=3)
-    sets = learner.ask()
-    same = (sets == sets[0]).all(axis=0)
-    names = learner.policy.parameter_layout().names
-    assert names[0] == "policy.log_std"
-    assert same.tolist() == [True] + [False] * 4
-
-
 def test_it_ends_when_the_returns_of_the_mean_are_alike():
     learner = learner_of(population=1, stop_std=0.1, stop_window=3)
     for score, converged in ((1.0, False), (5.0, False), (5.0, False), (5.1, True), (6.0, False)):
@@ -121,20 +103,6 @@ def test_sets_may_be_told_one_by_one():
         learner.train_once(0, [rollout_with(score)])
         learner.train_once(1, [rollout_with(0.0)])
         assert learner.converged == converged
-
-
-def test_a_set_without_rollouts_ranks_last(caplog):
-    learner = learner_of(population=2)
-    sets = learner.ask()
-    metrics = learner.tell([[], [], [rollout_with(-9.0)]])
-    assert np.array_equal(learner.cur_mean, sets[2])
-    assert (metrics["score_best_of_epoch"], metrics["episodes"]) == (-9.0, 1.0)
-    assert "candidate 1 of epoch 0 has no finite return" in caplog.text
-    sets = learner.ask()
-    with pytest.raises(ValueError, match="all are NaN"):
-        learner.tell([[]] * 3)
-    learner.tell([[rollout_with(1.0)], [rollout_with(np.inf)], [rollout_with(np.nan)]])
-    assert np.array_equal(learner.cur_mean, sets[0])
 
 
 def runner_of(folder: Any = None, **options: Any) -> LocalRunner:
@@ -235,38 +203,13 @@ def test_a_state_that_does_not_fit_changes_nothing():
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "about"),
+    ("options", "argument"),
     [
-        ({"pop_size": 0}, ValueError, "pop_size"),
-        ({"epsilon": 0.0}, ValueError, "epsilon"),
-        ({"noise": "nromal"}, ValueError, "normal"),
-        ({"min_sigma": 2.0, "max_sigma": 1.0}, ValueError, r"min_sigma must be at most max_sigma=1\.0, got 2\.0"),
-        ({"init_sigma": 5.0}, ValueError, "init_sigma must lie between min_sigma=0.01 and max_sigma=2.0, got 5"),
-        ({"sigma_factor": 0.9}, ValueError, "sigma_factor"),
-        ({"num_domains": 0}, ValueError, "num_domains"),
-        ({"stop_window": 1}, ValueError, "stop_window"),
+        ({"pop_size": 0}, "pop_size"),
+        ({"min_sigma": 2.0, "max_sigma": 1.0}, r"min_sigma .* max_sigma=1\.0"),
+        ({"init_sigma": 5.0}, "init_sigma .* min_sigma=0.01 and max_sigma=2.0"),
     ],
 )
-def test_bad_arguments_are_named(options, error, about):
-    with pytest.raises(error, match=about):
+def test_mistakes(options, argument):
+    with pytest.raises(ValueError, match=argument):
         learner_of(**options)
-
-
-def test_wrong_rollouts_change_nothing():
-    learner = learner_of(population=1)
-    with pytest.raises(ValueError, match="call ask"):
-        learner.tell(returned(1.0, 2.0))
-    learner.ask()
-    before = learner.policy.acting_parameters()
-    with pytest.raises(ShapeError, match="2 candidates"):
-        learner.tell(returned(1.0))
-    assert np.array_equal(learner.policy.acting_parameters(), before)
-    learner.tell(returned(1.0, 2.0))
-
-
-@pytest.mark.parametrize("algo", ["hill-climbing", "distill"])
-def test_help_needs_no_environment(capsys, algo):
-    assert main(["train", algo, "--help"]) == 0
-    assert "--evaluate-every" in capsys.readouterr().out
-    assert main(["train", algo]) == 2
-    assert "the environment is missing" in capsys.readouterr().err

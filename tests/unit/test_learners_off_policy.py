@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -20,7 +19,7 @@ from metaroll.data.replay.replay_buffer import ReplayBuffer
 from metaroll.data.replay.transitions import TransitionBatch
 from metaroll.envs.point.point_goal import PointGoalEnv
 from metaroll.envs.point.point_pixels import PointRobotPixelsEnv
-from metaroll.errors import ShapeError, SnapshotError, UnknownNameError
+from metaroll.errors import ShapeError, UnknownNameError
 from metaroll.functional.distributions import squashed_sample, squashed_sample_gradients, tanh_gaussian_log_prob
 from metaroll.learners.off_policy import base, choosing, deterministic, soft
 from metaroll.learners.off_policy.choosing import DQN, ValueTrainer
@@ -302,29 +301,23 @@ def test_a_path_buffer_serves_as_documented() -> None:
     batch = algo.batches[-1]
     assert torch.equal(batch.next_observations, batch.observations + 1)
     torch.testing.assert_close(batch.discounts, torch.where(batch.next_observations[:, 0] == 5, 0.0, 0.9))
-    with pytest.raises(ValueError, match="n_step must be 1 with a PathBuffer"):
-        Plain(fixed_policy(), replay_buffer=PathBuffer(100), n_step=2)
 
 
-@pytest.mark.parametrize(
-    ("options", "error", "about"),
-    [
-        (
-            {"buffer_batch_size": 101, "min_buffer_size": 0},
-            ValueError,
-            "buffer_batch_size must be at most the .* steps that the replay buffer holds",
-        ),
-        ({"min_buffer_size": 101}, ValueError, "min_buffer_size must be at most the 100 steps"),
-        ({"n_train_steps": 3}, ValueError, "must be a whole multiple of rollout_batch_size=2"),
-        ({"update_to_data": 8.0}, ValueError, "must be a whole multiple of rollout_batch_size=2, got 4 / 8"),
-        ({"replay_buffer": []}, TypeError, "replay_buffer must be a ReplayBuffer"),
-        ({"discount": 1.5}, ValueError, "discount must lie in"),
-        ({"reward_scale": 0.0}, ValueError, "reward_scale must lie in"),
-        ({"env_spec": EnvSpec(COUNTING.observation_space, COUNTING.action_space)}, ValueError, "max_path_length is"),
-    ],
-)
-def test_bad_arguments_of_the_base(options: dict[str, Any], error: type[Exception], about: str) -> None:
-    with pytest.raises(error, match=about):
+MISTAKES_OF_THE_BASE: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"buffer_batch_size": 101, "min_buffer_size": 0}, ValueError, "buffer_batch_size"),
+    ({"min_buffer_size": 101}, ValueError, "min_buffer_size .* 100 steps"),
+    ({"n_train_steps": 3}, ValueError, "n_train_steps .* rollout_batch_size=2"),
+    ({"update_to_data": 8.0}, ValueError, "rollout_batch_size=2, got 4 / 8"),
+    ({"replay_buffer": []}, TypeError, "replay_buffer"),
+    ({"replay_buffer": PathBuffer(100), "n_step": 2}, ValueError, "n_step"),
+    ({"discount": 1.5}, ValueError, "discount"),
+    ({"env_spec": EnvSpec(COUNTING.observation_space, COUNTING.action_space)}, ValueError, "max_path_length"),
+]
+
+
+@pytest.mark.parametrize(("options", "error", "argument"), MISTAKES_OF_THE_BASE)
+def test_mistakes_of_the_base(options: dict[str, Any], error: type[Exception], argument: str) -> None:
+    with pytest.raises(error, match=argument):
         Plain(fixed_policy(), **options)
 
 
@@ -604,8 +597,6 @@ def make(learner: Any, **options: Any) -> Any:
 
 
 LEARNERS = [DDPG, TD3, SAC, TQC]
-CHOOSERS = [DQN, DiscreteSAC]
-ALL = [*LEARNERS, *CHOOSERS]
 
 
 @pytest.mark.parametrize("learner", [DDPG, TD3, SAC, pytest.param(TQC, marks=pytest.mark.slow)])
@@ -630,86 +621,41 @@ def test_it_learns_where_actions_are_not_within_one(learner: Any) -> None:
     assert np.abs(stored).max() <= 1.0 and stored.min() < -0.8 and stored.max() > 0.8  # in the policy's units
 
 
-def _flat(tree: Any, path: str = "") -> dict[str, Any]:
-    if isinstance(tree, Mapping):
-        found: dict[str, Any] = {}
-        for name, value in tree.items():
-            found |= _flat(value, f"{path}.{name}")
-        return found
-    if isinstance(tree, np.ndarray | torch.Tensor):
-        return {path: (np.asarray(tree).dtype.str, np.asarray(tree).shape, np.asarray(tree).tobytes())}
-    return {path: tree}
+WIDE = EnvSpec(Box(-1, 1, (2,)), AIM.action_space)
+CHOICES = EnvSpec.from_env(gymnasium.make("CartPole-v1"))
+MISTAKES: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
+    *(
+        (learner, options, error, argument)
+        for learner in LEARNERS
+        for options, error, argument in (
+            ({"env_spec": CHOICES}, TypeError, "learns actions that are a Box"),
+            ({"env_spec": EnvSpec(gymnasium.spaces.Text(3), AIM.action_space, 4)}, ValueError, "observation_space"),
+            ({"tau": 2.0}, ValueError, "tau"),
+            ({"replay_size": 4}, ValueError, "buffer_batch_size"),
+        )
+    ),
+    (TD3, {"exploration_noise": "pink"}, UnknownNameError, "exploration_noise"),
+    (TD3, {"qf": Critics(AIM, 3)}, ValueError, "qf must hold 2 critics, got 3"),
+    (DDPG, {"policy": GaussianMLPPolicy(AIM)}, TypeError, "policy .* GaussianMLPPolicy"),
+    (DDPG, {"policy": DeterministicMLPPolicy(WIDE)}, ShapeError, "policy"),
+    (DDPG, {"qf": QFunction(WIDE)}, ShapeError, "qf"),
+    (DDPG, {"qf": []}, TypeError, "qf"),
+    (DQN, {"env_spec": AIM}, TypeError, "Discrete actions, got Box.*: ddpg, td3 and sac learn"),
+    (DQN, {"env_spec": PICK, "policy": fixed_policy()}, TypeError, "policy"),
+    (DQN, {"env_spec": PICK, "qf": QFunction(AIM)}, ValueError, "qf"),
+    (
+        DQN,
+        {"env_spec": PICK, "learning_rate": 0.001, "min_learning_rate": 0.01, "lr_decay_steps": 5},
+        ValueError,
+        "min_learning_rate .* learning_rate=0.001",
+    ),
+]
 
 
-@pytest.mark.parametrize("learner", ALL)
-def test_a_state_that_does_not_fit_changes_nothing(learner: Any) -> None:
-    algo = make(learner)
-    before = _flat(algo.state_dict())
-    broken = algo.state_dict()
-    broken["trainer"]["networks"]["policy"] = {"net.layers.0.weight": torch.zeros(2)}
-    with pytest.raises(SnapshotError, match="nothing was changed"):
-        algo.load_state_dict(broken)
-    assert _flat(algo.state_dict()) == before
-    assert algo.fingerprint() != make(learner, learning_rate=0.5).fingerprint()
-    assert make(DDPG).fingerprint() != make(TD3).fingerprint()
-
-
-def test_a_snapshot_of_another_learner_is_refused(tmp_path: Path) -> None:
-    trained(make(DDPG), Aim, 1, run_dir=tmp_path / "run")
-    with LocalRunner(seed=5) as runner:
-        runner.setup(make(TD3), Aim)
-        with pytest.raises(SnapshotError, match="was written by DDPG"):
-            runner.restore(tmp_path / "run")
-
-
-def test_noise_of_another_kind_is_refused() -> None:
-    with pytest.raises(UnknownNameError, match="exploration_noise"):
-        TD3(AIM, exploration_noise="pink", **TINY)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("learner", LEARNERS)
-@pytest.mark.parametrize(
-    ("options", "error", "about"),
-    [
-        ({"env_spec": EnvSpec.from_env(gymnasium.make("CartPole-v1"))}, TypeError, "learns actions that are a Box"),
-        ({"env_spec": EnvSpec(gymnasium.spaces.Text(3), AIM.action_space, 4)}, ValueError, "observation_space must be"),
-        ({"tau": 2.0}, ValueError, "tau must lie in"),
-        ({"replay_size": 4}, ValueError, "buffer_batch_size must be at most the .* steps that the replay buffer holds"),
-    ],
-)
-def test_bad_arguments(learner: Any, options: dict[str, Any], error: type[Exception], about: str) -> None:
-    with pytest.raises(error, match=about):
+@pytest.mark.parametrize(("learner", "options", "error", "argument"), MISTAKES)
+def test_mistakes(learner: Any, options: dict[str, Any], error: type[Exception], argument: str) -> None:
+    with pytest.raises(error, match=argument):
         learner(**{"env_spec": AIM, **TINY, **options})
-
-
-def test_dqn_learns_choices_only() -> None:
-    with pytest.raises(TypeError, match=r"DQN learns values of Discrete actions, got Box.*: ddpg, td3 and sac learn"):
-        DQN(AIM, **TINY)
-    with pytest.raises(TypeError, match="policy must be a GreedyQPolicy"):
-        DQN(PICK, policy=fixed_policy(), **TINY)
-    with pytest.raises(ValueError, match="qf must be the policy"):
-        DQN(PICK, qf=QFunction(AIM), **TINY)
-    with pytest.raises(ValueError, match="min_epsilon must lie in"):
-        DQN(PICK, min_epsilon=2.0, **TINY)
-    with pytest.raises(
-        ValueError, match=r"min_learning_rate must be at most learning_rate=0.001, from which it falls, got 0.01"
-    ):
-        DQN(PICK, learning_rate=0.001, min_learning_rate=0.01, lr_decay_steps=5, **TINY)
-    with pytest.raises(ValueError, match="lr_decay_steps must be"):
-        DQN(PICK, lr_decay_steps=0, **TINY)
-
-
-def test_networks_for_other_spaces() -> None:
-    with pytest.raises(TypeError, match="policy must be a DeterministicMLPPolicy, got GaussianMLPPolicy"):
-        DDPG(AIM, policy=GaussianMLPPolicy(AIM))
-    with pytest.raises(ShapeError, match="policy must be built for the spaces"):
-        DDPG(AIM, policy=DeterministicMLPPolicy(EnvSpec(Box(-1, 1, (2,)), AIM.action_space)))
-    with pytest.raises(ShapeError, match="qf must be built for env_spec: 2 inputs"):
-        DDPG(AIM, qf=QFunction(EnvSpec(Box(-1, 1, (2,)), AIM.action_space)))
-    with pytest.raises(ValueError, match="qf must hold 2 critics, got 3"):
-        TD3(AIM, qf=Critics(AIM, 3))
-    with pytest.raises(TypeError, match="qf must be a QFunction, or Critics"):
-        DDPG(AIM, qf=[])  # type: ignore[arg-type]
 
 
 # ---- images and goals ------------------------------------------------------------------------------------------------

@@ -97,22 +97,34 @@ def test_atoms_are_perceptrons_side_by_side() -> None:
     assert Critics(LINE, 2, (), num_atoms=1)(obs, act).shape == (2, 5, 1)
 
 
-def test_what_tqc_refuses() -> None:
-    with pytest.raises(ValueError, match="dropped_atoms must be less than num_atoms=3, got 3"):
-        TQC(LINE, num_atoms=3, dropped_atoms=3, **TINY)
-    with pytest.raises(ShapeError, match="qf must output 25 numbers per row, got one value"):
-        TQC(LINE, qf=Critics(LINE, 5), **TINY)
-    with pytest.raises(ValueError, match="qf must hold 5 critics, got 2"):
-        TQC(LINE, qf=Critics(LINE, 2, num_atoms=25), **TINY)
-    with pytest.raises(TypeError, match="qf must be Critics, got QFunction"):
-        TQC(LINE, qf=QFunction(LINE), **TINY)
-    with pytest.raises(ShapeError, match="qf must output one value per row, got 25 numbers"):
-        SAC(LINE, qf=Critics(LINE, 2, num_atoms=25), **TINY)
-    with pytest.raises(TypeError, match=r"sac \(DiscreteSAC\), dqn and ppo learn choices"):
-        TQC(PAIR, **TINY)
-    with pytest.raises(ValueError, match="importance_exponent must lie in"):
-        TQC(LINE, importance_exponent=2.0, **TINY)
-    assert TQC(LINE, dropped_atoms=1, **TINY).fingerprint() != TQC(LINE, **TINY).fingerprint()
+MISTAKES: list[tuple[Any, EnvSpec, dict[str, Any], type[Exception], str]] = [
+    (TQC, LINE, {"num_atoms": 3, "dropped_atoms": 3}, ValueError, "dropped_atoms .* num_atoms=3"),
+    (TQC, LINE, {"qf": Critics(LINE, 5)}, ShapeError, "qf must output 25 numbers per row"),
+    (TQC, LINE, {"qf": Critics(LINE, 2, num_atoms=25)}, ValueError, "qf must hold 5 critics"),
+    (TQC, LINE, {"qf": QFunction(LINE)}, TypeError, "qf must be Critics"),
+    (SAC, LINE, {"qf": Critics(LINE, 2, num_atoms=25)}, ShapeError, "qf must output one value per row"),
+    (TQC, PAIR, {}, TypeError, r"sac \(DiscreteSAC\), dqn and ppo learn choices"),
+    (SAC, PAIR, {}, TypeError, "DiscreteSAC, dqn and ppo learn choices"),
+    (DiscreteSAC, LINE, {}, TypeError, "Discrete actions, got Box.*: SAC learns a Box"),
+    # Two actions have an entropy of at most 0.693.
+    (DiscreteSAC, PAIR, {"target_entropy": 0.7}, ValueError, r"target_entropy must lie in \[0, 0.693147\]"),
+    (DiscreteSAC, PAIR, {"target_entropy": -1.0}, ValueError, "target_entropy"),
+    (DiscreteSAC, PAIR, {"policy": TanhGaussianMLPPolicy(LINE)}, TypeError, "policy"),
+    (DiscreteSAC, PAIR, {"qf": Critics(LINE, 2)}, ShapeError, "qf"),
+    (
+        DiscreteSAC,
+        PAIR,
+        {"qf": Critics(EnvSpec(PAIR.observation_space, Discrete(3)), 2)},
+        ShapeError,
+        "qf must output 2 numbers per row",
+    ),
+]
+
+
+@pytest.mark.parametrize(("learner", "spec", "options", "error", "argument"), MISTAKES)
+def test_mistakes(learner: Any, spec: EnvSpec, options: dict[str, Any], error: type[Exception], argument: str) -> None:
+    with pytest.raises(error, match=argument):
+        learner(spec, **options, **TINY)
 
 
 # ------------------------------------------------------------------------------------------------------- discrete SAC
@@ -242,20 +254,7 @@ def test_it_makes_an_encoder_where_there_are_pictures() -> None:
     assert isinstance(algo.qf.encoder, ObservationEncoder) and algo.policy.encoder.encoder is algo.qf.encoder
 
 
-def test_what_discrete_sac_refuses() -> None:
-    with pytest.raises(TypeError, match=r"DiscreteSAC learns values of Discrete actions, got Box.*: SAC learns a Box"):
-        DiscreteSAC(LINE, **TINY)
-    with pytest.raises(TypeError, match="DiscreteSAC, dqn and ppo learn choices"):
-        SAC(PAIR, **TINY)
-    for entropy in (0.7, -1.0):  # two actions have an entropy of at most 0.693
-        with pytest.raises(ValueError, match=r"target_entropy must lie in \[0, 0.693147\]"):
-            DiscreteSAC(PAIR, target_entropy=entropy, **TINY)
-    with pytest.raises(TypeError, match="policy must be a CategoricalMLPPolicy"):
-        DiscreteSAC(PAIR, policy=TanhGaussianMLPPolicy(LINE), **TINY)
-    with pytest.raises(ShapeError, match="qf must be built for env_spec: 1 inputs"):
-        DiscreteSAC(PAIR, qf=Critics(LINE, 2), **TINY)
-    with pytest.raises(ShapeError, match="qf must output 2 numbers per row, got 3 numbers"):
-        DiscreteSAC(PAIR, qf=Critics(EnvSpec(PAIR.observation_space, Discrete(3)), 2), **TINY)
+def test_the_entropy_that_discrete_sac_aims_at() -> None:
     assert DiscreteSAC(PAIR, **TINY).trainer.settings.target_entropy == pytest.approx(0.7 * math.log(2))  # type: ignore[union-attr]
 
 

@@ -288,15 +288,15 @@ def test_a_recurrent_inner_policy_keeps_its_memory_in_the_state():
 
 def test_wrong_widths_are_named():
     inner = TanhGaussianMLPPolicy(AUGMENTED, (4,), generator=torch_generator(0))
-    with pytest.raises(ValueError, match=r"put out 4 numbers.*got 3"):
+    with pytest.raises(ValueError, match=r"context_encoder.*got 3"):
         ContextConditionedPolicy(L, MLPEncoder(C, 3, (4,)), inner, True, False)
     with pytest.raises(ShapeError, match=r"\(X, N, 6\)"):
         _policy().infer_posterior(torch.zeros(1, 4, C + 1))
     with pytest.raises(ShapeError, match="at least 1"):
         _policy().infer_posterior(torch.zeros(1, 0, C))
-    with pytest.raises(ShapeError, match=r"obs must be \(X, b, O\)"):
+    with pytest.raises(ShapeError, match="obs must"):
         _policy()(torch.zeros(2, 4, O), torch.zeros(3, 4, C))
-    with pytest.raises(ShapeError, match=r"obs must have shape \(N, 3\)"):
+    with pytest.raises(ShapeError, match="obs must"):
         _policy().act(np.zeros((2, 5)), {"z": np.zeros((2, L))}, np.zeros((2, A)))
 
 

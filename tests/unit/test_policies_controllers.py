@@ -89,7 +89,7 @@ def test_wrong_inputs_are_named():
     env = QQubeSwingUpEnv()
     with pytest.raises(DataError, match="'gravity_const'"):
         QubeController({"mass_rot_pole": 1.0})
-    with pytest.raises(TypeError, match=r"domain_param must be a dict such as env.domain_param, got list"):
+    with pytest.raises(TypeError, match="domain_param"):
         QubeController([1.0])  # type: ignore[arg-type]
     controller = CartPoleController(QCartPoleSwingUpEnv().domain_param)
     state = controller.initial_state([None], [np.random.default_rng()])

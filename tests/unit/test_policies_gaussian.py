@@ -1,11 +1,8 @@
 """Gaussian, tanh-Gaussian, categorical and GRU policies: literals and promises."""
 
-import copy
 import math
-import pickle
 from typing import Any
 
-import cloudpickle
 import gymnasium
 import numpy as np
 import pytest
@@ -17,7 +14,7 @@ from metaroll.policies.gru import CategoricalGRUPolicy, GRUGaussianPolicy
 from metaroll.policies.last_action import LastActionPolicy
 from metaroll.policies.normalized import NormalizedPolicy
 from metaroll.seeding import torch_generator
-from metaroll.types import EnvSpec, Policy
+from metaroll.types import EnvSpec
 
 BOX = gymnasium.spaces.Box
 SPEC = EnvSpec(BOX(-1, 1, (4,)), BOX(-1, 1, (2,)))
@@ -44,65 +41,6 @@ def _act(policy: Any, obs: np.ndarray = OBS, parameters: np.ndarray | None = Non
     state = policy.initial_state([None] * len(obs), [rng] * len(obs))
     noise = rng.random((len(obs), policy.noise_dim))
     return policy.act(obs, state, noise, False, parameters)[0]
-
-
-@ALL
-def test_satisfies_the_policy_contract(policy: Any):
-    assert isinstance(policy, Policy)
-    assert policy.width_independent
-    flat = policy.acting_parameters()
-    assert flat.dtype == np.float32 and flat.shape == (policy.parameter_layout().size,)
-    flat[:] = 0  # memory of its own
-    assert policy.acting_parameters().any()
-
-
-@ALL
-def test_acting_changes_no_argument_and_returns_fresh_memory(policy: Any):
-    rng = np.random.default_rng(3)
-    state = policy.initial_state([None] * 6, [rng] * 6)
-    arguments = (OBS.astype(np.float32), state, rng.random((6, policy.noise_dim), dtype=np.float32))
-    before = copy.deepcopy(arguments)
-    for deterministic in (False, True):
-        action, next_state, info = policy.act(*arguments, deterministic)
-        for result in (action, *next_state.values(), *info.values()):
-            result[...] = 7  # would be seen in an argument, in the weights, or in another result
-    np.testing.assert_array_equal(arguments[0], before[0])
-    np.testing.assert_array_equal(arguments[2], before[2])
-    for name, value in state.items():
-        np.testing.assert_array_equal(value, before[1][name])
-    action, _, info = policy.act(*arguments, True)
-    values = [action.copy(), *[value.copy() for value in info.values()]]
-    action[...] = 7
-    for kept, value in zip(values[1:], info.values(), strict=True):
-        np.testing.assert_array_equal(value, kept)
-
-
-@ALL
-@pytest.mark.parametrize(
-    "duplicate",
-    [copy.deepcopy, lambda p: pickle.loads(pickle.dumps(p)), lambda p: cloudpickle.loads(cloudpickle.dumps(p))],
-)
-def test_copies_act_alike_and_share_nothing(policy: Any, duplicate: Any):
-    before = _act(policy)
-    twin = duplicate(policy)
-    np.testing.assert_array_equal(_act(twin), before)
-    with torch.no_grad():
-        for parameter in twin.parameters():
-            parameter.mul_(-1.5)
-    np.testing.assert_array_equal(_act(policy), before)
-    assert not np.array_equal(twin.acting_parameters(), policy.acting_parameters())
-    assert isinstance(policy, CategoricalMLPPolicy) or not np.array_equal(_act(twin), before)
-
-
-@ALL
-def test_training_steps_are_seen_by_acting(policy: Any):
-    """The live weights act, not a copy: an optimizer step and set_param_values both show at once."""
-    policy = copy.deepcopy(policy)
-    _act(policy)
-    new = policy.get_param_values() * np.float32(0.5)
-    policy.set_param_values(new)
-    np.testing.assert_array_equal(policy.get_param_values(), new)
-    np.testing.assert_array_equal(_act(policy), _act(policy, parameters=new))
 
 
 def test_a_replaced_network_acts():
@@ -146,17 +84,6 @@ def test_deterministic_acting_is_the_mean_and_ignores_noise():
     np.testing.assert_array_equal(action, info["mean"])
     mean, _ = policy.distribution(torch.as_tensor(OBS, dtype=torch.float32))
     np.testing.assert_allclose(action, np.tanh(mean.detach().numpy()), atol=1e-6)
-
-
-@ALL
-def test_rows_can_be_deterministic_one_by_one(policy: Any):
-    rng = np.random.default_rng(3)
-    state = policy.initial_state([None] * 6, [rng] * 6)
-    noise = rng.random((6, policy.noise_dim))
-    flags = np.array([True, False, True, False, False, True])
-    mixed, sampled, mean = (policy.act(OBS, state, noise, flag)[0] for flag in (flags, False, True))
-    np.testing.assert_array_equal(mixed[flags], mean[flags])
-    np.testing.assert_array_equal(mixed[~flags], sampled[~flags])
 
 
 def test_gaussian_std_is_clamped_wherever_it_is_used():
@@ -270,25 +197,28 @@ def test_get_action_takes_one_observation():
 def test_wrong_shapes_are_named(policy: Any):
     state = policy.initial_state([None] * 6, [np.random.default_rng(0)] * 6)
     noise = np.zeros((6, policy.noise_dim))
-    with pytest.raises(ShapeError, match=r"obs must have shape \(N, 4\)"):
+    with pytest.raises(ShapeError, match="obs must"):
         policy.act(OBS[:, :3], state, noise)
-    with pytest.raises(ShapeError, match="parameters must have shape"):
+    with pytest.raises(ShapeError, match="parameters must"):
         policy.act(OBS, state, noise, False, np.zeros(3, dtype=np.float32))
     with pytest.raises(ShapeError, match="one row per observation"):
         policy.act(OBS, state, noise, False, np.stack([policy.acting_parameters()] * 5))
 
 
-def test_wrong_action_spaces_are_named():
-    for policy_class in (GaussianMLPPolicy, TanhGaussianMLPPolicy, GRUGaussianPolicy):
-        with pytest.raises(TypeError, match="Box action space"):
-            policy_class(DISCRETE)
-    for policy_class, instead in ((CategoricalMLPPolicy, "GaussianMLPPolicy"), (CategoricalGRUPolicy, "GRUGaussian")):
-        with pytest.raises(TypeError, match=f"{policy_class.__name__} needs a Discrete .* see {instead}"):
-            policy_class(SPEC)
-    with pytest.raises(ValueError, match="hidden_size"):
-        CategoricalGRUPolicy(DISCRETE, 0)
-    with pytest.raises(ValueError, match="min_std"):
-        GaussianMLPPolicy(SPEC, init_std=0.1, min_std=1.0)
+@pytest.mark.parametrize(
+    ("kind", "spec", "options", "error", "about"),
+    [
+        *((kind, DISCRETE, {}, TypeError, "Box action space") for kind in (GaussianMLPPolicy, TanhGaussianMLPPolicy)),
+        (GRUGaussianPolicy, DISCRETE, {}, TypeError, "Box action space"),
+        (CategoricalMLPPolicy, SPEC, {}, TypeError, "CategoricalMLPPolicy needs a Discrete .* see GaussianMLPPolicy"),
+        (CategoricalGRUPolicy, SPEC, {}, TypeError, "CategoricalGRUPolicy needs a Discrete .* see GRUGaussian"),
+        (CategoricalGRUPolicy, DISCRETE, {"hidden_size": 0}, ValueError, "hidden_size"),
+        (GaussianMLPPolicy, SPEC, {"init_std": 0.1, "min_std": 1.0}, ValueError, "min_std"),
+    ],
+)
+def test_mistakes(kind: Any, spec: EnvSpec, options: dict[str, Any], error: type[Exception], about: str):
+    with pytest.raises(error, match=about):
+        kind(spec, **options)
 
 
 def test_squashed_actions_fill_the_bounds_of_the_space_with_the_density_of_scaled_actions():

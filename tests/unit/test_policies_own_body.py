@@ -310,11 +310,11 @@ def test_a_module_that_works_in_place_changes_no_row_of_others() -> None:
         (nn.Linear(3, 4).half(), TypeError, r"got weight of torch.float16: module.float\(\)"),
         (nn.Linear(3, 4, device="meta"), TypeError, r"must be made on the CPU, got weight on meta"),
         (Says(lambda x: x.double()), TypeError, r"must give float32, got torch.float64"),
-        (Says(lambda x: x.cumsum(dim=0)), ValueError, r"must treat each row by itself"),
-        (Says(torch.no_grad()(torch.tanh)), TypeError, r"\(Says\) gives its parameters no gradient: .*no_grad"),
-        (Says(torch.detach), TypeError, r"\(Says\) gives its parameters no gradient: .*requires_grad_\(False\)"),
+        (Says(lambda x: x.cumsum(dim=0)), ValueError, r"must treat each row independently"),
+        (Says(torch.no_grad()(torch.tanh)), TypeError, r"\(Says\) computes no gradient for its parameters: .*no_grad"),
+        (Says(torch.detach), TypeError, r"\(Says\) computes no gradient for its parameters: .*requires_grad_\(False\)"),
         (lambda spec: GaussianMLPPolicy(BOX), TypeError, r"policy must be a torch.nn.Module"),
-        (GaussianMLPPolicy(BOX), TypeError, r"acts by itself: give it to the learner"),
+        (GaussianMLPPolicy(BOX), TypeError, r"must be a torch.nn.Module .*pass it to the learner"),
     ],
 )
 def test_what_is_no_body_is_told_with_shapes_and_a_hint(given: Any, error: type[Exception], text: str) -> None:

@@ -79,25 +79,26 @@ def test_recordings_of_choices():
     assert played == [[2], [1], [0]]
 
 
-def test_wrong_playback_inputs_are_named():
+def test_mistakes():
     spec = PendulumEnv().env_spec
-    with pytest.raises(ValueError, match="act_recordings must hold at least one"):
-        PlaybackPolicy(spec, [])
-    with pytest.raises(ShapeError, match=r"act_recordings\[1\] must have shape \(T, 1\)"):
-        PlaybackPolicy(spec, [RECORDINGS[0], np.zeros(3)])
-    with pytest.raises(ValueError, match=r"act_recordings\[0\] must be finite"):
-        PlaybackPolicy(spec, [np.full((2, 1), np.nan)])
+    for recordings, error, about in (
+        ([], ValueError, "act_recordings"),
+        ([RECORDINGS[0], np.zeros(3)], ShapeError, r"act_recordings\[1\] .* \(T, 1\)"),
+        ([np.full((2, 1), np.nan)], ValueError, r"act_recordings\[0\]"),
+    ):
+        with pytest.raises(error, match=about):
+            PlaybackPolicy(spec, recordings)
     policy = PlaybackPolicy(spec, RECORDINGS)
-    with pytest.raises(ValueError, match="curr_rec must be at most 1, got 2"):
-        policy.curr_rec = 2
-    with pytest.raises(TypeError, match=r"curr_step .* must be an integer"):
-        policy.curr_step = 0.5  # type: ignore[assignment]
-    with pytest.raises(ValueError, match=r"of recording 1\) must be at most 2, got 3"):
-        policy.initial_state([{"recording": np.array(1), "start": np.array(3)}], [np.random.default_rng()])
-    with pytest.raises(UnknownNameError, match="did you mean 'recording'"):
-        policy.initial_state([{"recordings": np.array(1)}], [np.random.default_rng()])
-    with pytest.raises(DataError, match="must have 'recording'"):
-        policy.initial_state([{"start": np.array(1)}], [np.random.default_rng()])
+    for name, value, error in (("curr_rec", 2, ValueError), ("curr_step", 0.5, TypeError)):
+        with pytest.raises(error, match=name):
+            setattr(policy, name, value)
+    for context, error, about in (
+        ({"recording": np.array(1), "start": np.array(3)}, ValueError, "recording 1.* at most 2, got 3"),
+        ({"recordings": np.array(1)}, UnknownNameError, "did you mean 'recording'"),
+        ({"start": np.array(1)}, DataError, "'recording'"),
+    ):
+        with pytest.raises(error, match=about):
+            policy.initial_state([context], [np.random.default_rng()])
     assert policy.curr_rec == -1
 
 

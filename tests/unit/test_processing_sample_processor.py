@@ -173,7 +173,7 @@ def test_logs_with_their_prefix(meta: bool, dice: bool) -> None:
     expected |= {"MaxReturn": max(returns), "AverageDiscountedReturn": np.mean(first)}
     for name, value in expected.items():
         assert told[-1][f"Step_1-{name}"] == pytest.approx(value)
-    with pytest.raises(ValueError, match="log must be"):
+    with pytest.raises(ValueError, match="log must"):
         processor.process_samples(given, log="rewards")
 
 

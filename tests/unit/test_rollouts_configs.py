@@ -206,6 +206,9 @@ def test_workers_of_a_pool_are_called_threads() -> None:
             SamplerPool(**keywords)
     with pytest.raises(ValueError, match="num_threads is given twice"):
         SamplerPool(2, num_workers=3)
+    with pytest.raises(TypeError, match="integer"):
+        SamplerPool(1.5)  # type: ignore[arg-type]
+    assert SamplerPool(np.int64(3)).num_workers == 3
 
 
 def test_samplers_keep_their_config_in_a_pickle() -> None:

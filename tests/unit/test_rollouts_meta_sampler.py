@@ -69,21 +69,6 @@ def test_exactly_so_many_paths_of_each_task_however_long_they_are(kind: str, env
         assert len({len(path["rewards"]) for paths in found.values() for path in paths}) > 1
 
 
-@pytest.mark.parametrize("kind", list(POLICIES))
-def test_workers_change_nothing(kind: str, pool: SamplerPool) -> None:
-    """specs/meta.md 1.2: ``parallel`` changes nothing; each call begins new episodes."""
-    results = []
-    for workers in (None, pool):
-        sampler = MetaSampler(Ending(), POLICIES[kind](), 4, 3, 6, 2, workers is not None, seed=3, pool=workers)
-        with sampler:
-            found = [sampler.obtain_samples()]
-            sampler.update_tasks()
-            found.append(sampler.obtain_samples())
-            results.append([{m: list(paths) for m, paths in round_.items()} for round_ in found])
-    assert same_paths(*results)
-    assert not same_paths(*results[0])  # the second call goes on
-
-
 def test_path_b_is_an_episode_of_environment_b_modulo_envs_per_task() -> None:
     """Both ways to run have the same episodes: the same first observations, that follow from the seeds alone."""
     firsts = []

@@ -19,7 +19,6 @@ from metaroll.rollouts.samplers.evaluation import (
 )
 from metaroll.rollouts.single.rollout import rollout
 from metaroll.rollouts.workers.pool import SamplerPool
-from metaroll.seeding import set_seed
 from metaroll.tasks.distributions import UniformDomainParam
 from metaroll.tasks.domain_randomizer import DomainRandomizer
 from metaroll.types import EnvSpec
@@ -85,19 +84,6 @@ def test_randomized_domains_are_drawn_from_the_seed(pool):
     assert [r.states[0].tolist() for r in first] == [[1.0, 0.0], [0.0, 2.0]] * 2
     assert all(first_difference(a, b) is None for a, b in zip(first, second, strict=True))
     assert masses != [r.rollout_info["domain_param"]["mass"] for r in other]
-
-
-def test_the_default_seed_is_the_last_one_that_was_set(pool):
-    """specs/sampling.md 13: upstream hands the sentinel on, and nothing is seeded."""
-    try:
-        set_seed(12)
-        assert seeds_of(eval_domain_params(pool, Oscillator, push, PARAMS[:1])) == [(12, 0, 0)]
-        assert seeds_of(eval_nominal_domain(pool, Oscillator, push, STATES[:1])) == [(12, 0, 0)]
-        assert seeds_of(eval_randomized_domain(pool, Oscillator, heavy(), push, STATES[:1])) == [(12, 0, 0)]
-    finally:
-        set_seed(None)
-    first, second = (eval_domain_params(pool, Oscillator, push, PARAMS[:1]) for _ in range(2))
-    assert seeds_of(first) != seeds_of(second)
 
 
 # -- segments ------------------------------------------------------------------------------------------------------

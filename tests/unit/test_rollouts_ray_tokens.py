@@ -126,10 +126,10 @@ def test_a_cluster_without_tokens_follows_one_with_them():
 def test_auto_means_the_address_that_ray_finds(monkeypatch):
     services = importlib.import_module("ray._private.services")
     monkeypatch.setattr(services, "canonicalize_bootstrap_address", lambda address: "192.0.2.7:6379")
-    assert ray_session._found(ray, "auto") == "192.0.2.7:6379"
+    assert ray_session._resolved_address(ray, "auto") == "192.0.2.7:6379"
     monkeypatch.setattr(services, "canonicalize_bootstrap_address", lambda address: None)
-    assert ray_session._found(ray, "auto") == "auto"  # Ray says that it finds none
-    assert ray_session._found(ray, "head:6379") == "head:6379"
+    assert ray_session._resolved_address(ray, "auto") == "auto"  # Ray says that it finds none
+    assert ray_session._resolved_address(ray, "head:6379") == "head:6379"
 
 
 @pytest.mark.slow

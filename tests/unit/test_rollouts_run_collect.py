@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from pool_functions import dies_once_at, double, draws, fails_at, five, nap, pids, random_amount
 
-from metaroll.errors import NotPicklableError, WorkerLost
+from metaroll.errors import WorkerLost
 from metaroll.rollouts.configs import PoolTimeouts
 from metaroll.rollouts.workers.pool import GlobalNamespace, SamplerPool
 from metaroll.rollouts.workers.schedule import WorkerStatus, format_workers
@@ -139,14 +139,6 @@ def test_a_function_that_does_not_take_the_run_number_is_told_how_it_is_called(p
 
     with pytest.raises(TypeError, match="five"):  # a TypeError from inside stays what it is
         pools["serial"].run_collect(3, wrong_inside)
-
-
-def test_what_cannot_be_sent_is_refused(pools):
-    lock = threading.Lock()
-    with pytest.raises(NotPicklableError, match="cannot be sent"):
-        pools["2"].run_collect(3, lambda G, number: (lock, 1))
-    with pytest.raises(NotPicklableError, match="cannot be sent"):
-        pools["2"].invoke_all(five, lock)
 
 
 # -- other documented members --------------------------------------------------------------------------------------

@@ -39,15 +39,6 @@ def test_arguments_are_copies_in_every_transport():
     assert data == [1, 2]
 
 
-@pytest.mark.parametrize("workers", [0, -1])
-def test_number_of_workers_is_checked(workers):
-    with pytest.raises(ValueError, match="num_threads must be an integer of at least 1"):
-        SamplerPool(workers)
-    with pytest.raises(TypeError, match="integer"):
-        SamplerPool(1.5)
-    assert SamplerPool(np.int64(3)).num_workers == 3
-
-
 def test_one_argument_per_worker_is_required():
     with SamplerPool(1) as pool:
         with pytest.raises(ValueError, match="one entry per worker"):

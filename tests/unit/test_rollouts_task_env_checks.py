@@ -59,7 +59,7 @@ def test_nothing_is_found_where_nothing_is_wrong(family):
         (
             "WrongShape",
             "environment",
-            "(1,), float32) says, got (3,) (after step 1)",
+            "(1,), float32) declares, got (3,) (after step 1)",
         ),
         ("Halves", "environment", "observation must hold values of int32"),
         ("ShowsLater", "later steps", "observations show place (entry 1)"),

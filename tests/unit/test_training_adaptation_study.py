@@ -137,9 +137,9 @@ def test_the_curve_may_count_rounds() -> None:
     one = study_adaptation(evaluator(adapt_from="last"), make_averaging())
     np.testing.assert_array_equal(one.shot_returns, study_adaptation(evaluator(), make_averaging()).shot_returns)
     assert one.shot_unit == "episodes"
-    with pytest.raises(ValueError, match="shot_unit must be 'rounds'"):
+    with pytest.raises(ValueError, match="shot_unit"):
         study_adaptation(evaluator(**rounds), stepping, shot_unit="episodes")
-    with pytest.raises(ValueError, match="shot_unit must be 'episodes' or 'rounds', got 'steps'"):
+    with pytest.raises(ValueError, match="shot_unit"):
         study_adaptation(evaluator(), make_averaging(), shot_unit="steps")  # type: ignore[arg-type]
 
 

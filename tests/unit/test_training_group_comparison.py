@@ -37,7 +37,7 @@ def test_pairs_see_what_the_spread_over_seeds_hides() -> None:
 
 @pytest.mark.parametrize("paired", [True, False])
 def test_a_run_without_a_score_is_neither_won_nor_lost(paired: bool) -> None:
-    with pytest.raises(ValueError, match="scores must be finite, got nan"):
+    with pytest.raises(ValueError, match="scores must"):
         compare_groups([[1.0], [np.nan], [3.0]], [[0.0], [0.0], [0.0]], paired=paired)
 
 

@@ -137,7 +137,7 @@ def test_a_batch_beyond_an_epoch_and_nothing_random_are_said() -> None:
         in notes("ppo", batch_size=5000, steps_per_epoch=200, epochs=1)[0]
     )
     assert notes("ppo", batch_size=200, steps_per_epoch=200, epochs=1) == []
-    assert "nothing is drawn" in notes("epopt", randomize="none")[-1]
+    assert "nothing is randomized" in notes("epopt", randomize="none")[-1]
 
 
 def test_masses_are_positive_and_ranges_are_tried_at_both_ends(capsys: pytest.CaptureFixture[str]) -> None:

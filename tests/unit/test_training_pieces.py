@@ -182,7 +182,7 @@ def test_what_is_inferred_from_has_no_gaps(tmp_path) -> None:
     held_out, seen = found.traces
     np.testing.assert_array_equal(seen.recorded, real.states[:12])
     np.testing.assert_array_equal(held_out.recorded, real.states[15:27])
-    with pytest.raises(ShapeError, match="rollouts must be of one episode each, got 2 at position 0"):
+    with pytest.raises(ShapeError, match="rollouts must"):
         infer("pend", [StepSequence.concat([real, real])], {"pole_mass": (0.5, 1.5)}, tmp_path, options)
     with pytest.raises(ValueError, match=r"got 1 of 1: "):
         infer("pend", [real[:3]], {"pole_mass": (0.5, 1.5)}, tmp_path, options)

@@ -111,7 +111,7 @@ def test_what_the_sensors_noise_is_stands_in_the_result_and_another_one_is_anoth
     prior = {"m": (0.5, 1.5), "noise.2": (0.0, 0.3)}
     found = infer("Pendulum-v1", log, prior, tmp_path, options)
     assert found.nominal["noise.2"] == 0.2 and found.noise["text"].endswith(f"none, as was given; inferred: 2{spans}")
-    with pytest.raises(ValueError, match="noise must be 'estimate', 'none'"):
+    with pytest.raises(ValueError, match="noise must"):
         InferenceOptions(noise="loud")
 
 
@@ -135,10 +135,13 @@ def test_an_environment_without_names_has_those_of_the_log(tmp_path, monkeypatch
     assert [trace.labels for trace in found.traces] == [("place", "speed")] * 2
 
 
-def looked_at(env, log, prior, noise="estimate") -> None:
-    options = InferenceOptions(hold_out=0, segment_length=4, noise=noise)
-    prior = as_prior(prior)
-    probe(Followed.of(Compared.of(EnvSource.of(env), log, prior, options, None), log, options), prior, options)
+def followed(env, log, prior, options, initial_state=None) -> Followed:
+    return Followed.of(Compared.of(EnvSource.of(env), log, as_prior(prior), options, initial_state), log, options)
+
+
+def looked_at(env, log, prior, noise="estimate", segment_length=4) -> None:
+    options = InferenceOptions(hold_out=0, segment_length=segment_length, noise=noise)
+    probe(followed(env, log, prior, options), as_prior(prior), options)
 
 
 class Cart(gymnasium.Env):
@@ -219,7 +222,6 @@ class Broken(Cart):
 
 
 PUSHED = {"mass": (0.5, 1.5)}
-OPTIONS = InferenceOptions(hold_out=0, segment_length=20, noise="none")
 
 
 @pytest.mark.parametrize(
@@ -261,17 +263,9 @@ def test_a_simulator_that_starts_as_the_log_does_by_chance_is_found_out_by_other
     rows += [at_rest.step(push)[0] for push in pushes]
     shown = np.array(rows) + noise * generator.normal(size=(61, 2)) * [1.0, 2.0]
     log = [StepSequence(rewards=np.zeros(60), observations=shown, actions=pushes)]
-    options = InferenceOptions(hold_out=0, segment_length=20)
-    prior = as_prior(PUSHED)
-    for env in (Cart, Numb):
-        followed = Followed.of(Compared.of(EnvSource.of(env), log, prior, options, None), log, options)
-        if env is Cart:
-            probe(followed, prior, options)
-            continue
-        with pytest.raises(
-            DataError, match=r"in row [24]0 \(counted from 0\) of the first rollout, '[01]' .*init_state"
-        ):
-            probe(followed, prior, options)
+    looked_at(Cart, log, PUSHED, segment_length=20)
+    with pytest.raises(DataError, match=r"in row [24]0 \(counted from 0\) of the first rollout, '[01]' .*init_state"):
+        looked_at(Numb, log, PUSHED, segment_length=20)
 
 
 def test_a_simulator_that_ignores_its_start_is_found_out_by_one_entry_alone() -> None:
@@ -281,10 +275,9 @@ def test_a_simulator_that_ignores_its_start_is_found_out_by_one_entry_alone() ->
     shown = np.round(np.array(rows), 6)  # a log has few digits, and says 0 of what rests
     assert shown[[0, 20, 40]].tolist() == [[0.0, 0.0], [0.5, 0.0], [1.0, 0.0]]
     log = [StepSequence(rewards=np.zeros(60), observations=shown, actions=pushes)]
-    followed = Followed.of(Compared.of(EnvSource.of(Numb), log, as_prior(PUSHED), OPTIONS, None), log, OPTIONS)
     message = r"in row [24]0 \(counted from 0\) of the first rollout, '0' is .* and 0 in the simulator.*init_state"
     with pytest.raises(DataError, match=message):
-        probe(followed, as_prior(PUSHED), OPTIONS)
+        looked_at(Numb, log, PUSHED, noise="none", segment_length=20)
 
 
 def test_a_log_that_hardly_moves_and_is_off_is_not_taken_for_a_simulator_that_ignores_its_start() -> None:
@@ -292,10 +285,8 @@ def test_a_log_that_hardly_moves_and_is_off_is_not_taken_for_a_simulator_that_ig
     log = [
         StepSequence(rewards=np.zeros(60), observations=np.append(shown, [[1.0, 1.0]], axis=0), actions=shown[:, :1])
     ]
-    options = InferenceOptions(hold_out=0, segment_length=20)
-    followed = Followed.of(Compared.of(EnvSource.of(Backwards), log, as_prior(PUSHED), options, None), log, options)
     with pytest.raises(DataError, match=r"in the first row, .* Check units.*is its inverse"):
-        probe(followed, as_prior(PUSHED), options)
+        looked_at(Backwards, log, PUSHED, segment_length=20)
 
 
 class Leaks(Cart):
@@ -359,10 +350,8 @@ def test_entries_that_a_state_does_not_tell_are_said_and_not_refused() -> None:
     rows[0][2] = np.nan  # which tells nothing
     rows[0][:2] = [1.0, 0.0]
     log = StepSequence(rewards=np.zeros(60), observations=np.array(rows), actions=pushes)
-    options = InferenceOptions(hold_out=0, segment_length=20, noise="none")
-    followed = Followed.of(Compared.of(EnvSource.of(Remembers), [log], as_prior(PUSHED), options, None), [log], options)
     with pytest.warns(UserWarning, match=r"the simulator differs in 2 \(in row [24]0, .*last command"):
-        probe(followed, as_prior(PUSHED), options)
+        looked_at(Remembers, [log], PUSHED, noise="none", segment_length=20)
 
 
 def test_a_simulator_of_ones_own_follows_and_what_changes_nothing_is_said() -> None:
@@ -488,7 +477,7 @@ def test_functions_of_the_user_may_change_what_they_are_given() -> None:
         segment.observations *= 3.0
         return segment.observations[0] / 3.0
 
-    Followed.of(Compared.of(EnvSource.of(Cart), [log], as_prior(PUSHED), OPTIONS, begin), [log], OPTIONS)
+    followed(Cart, [log], PUSHED, InferenceOptions(hold_out=0, segment_length=20, noise="none"), begin)
     np.testing.assert_array_equal(log.observations, before)
 
 

@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from metaroll.errors import SnapshotError, TaskOverlapError
+from metaroll.errors import TaskOverlapError
 from metaroll.learners.on_policy.ppo import PPO
 from metaroll.policies.gaussian import GaussianMLPPolicy
 from metaroll.seeding import torch_generator
@@ -35,13 +35,6 @@ def make_runner(run_dir: Path | None, **options: Any) -> LocalRunner:
     return runner
 
 
-def test_a_snapshot_of_other_hyperparameters_is_refused(tmp_path):
-    with make_runner(tmp_path / "run") as runner:
-        runner.train(1)
-    with make_runner(tmp_path / "run", clip_range=0.1) as other, pytest.raises(SnapshotError, match="hyperparameters"):
-        other.restore(tmp_path / "run")
-
-
 def test_evaluations_are_logged_with_intervals(tmp_path):
     with make_runner(tmp_path / "run") as runner:
         returned = runner.train(2)
@@ -53,16 +46,6 @@ def test_evaluations_are_logged_with_intervals(tmp_path):
     assert rows["return_mean_ci_low"] <= returned <= rows["return_mean_ci_high"]
     assert rows["env_steps_of_evaluation"] == 60
     assert {row["task"] for row in read_metrics(tmp_path / "run", phase="Evaluation")} == {None}
-
-
-def test_evaluations_do_not_depend_on_the_noise_and_leave_training_as_it_is(tmp_path):
-    with make_runner(None, evaluate_every=0) as silent, make_runner(None, evaluate_every=1) as evaluated:
-        silent.train(2)
-        evaluated.train(2)
-        flat = [runner._source.algo.policy.acting_parameters() for runner in (silent, evaluated)]
-        assert np.array_equal(*flat)
-        again = [evaluated.evaluate(evaluated._source.algo) for _ in range(2)]
-        assert again[0] == again[1]
 
 
 def test_held_out_variations_are_evaluated_one_by_one(tmp_path):
@@ -96,7 +79,3 @@ def test_an_evaluator_works_without_a_runner():
     evaluator.close()
     with pytest.raises(ValueError, match="env is missing"):
         PolicyEvaluator().evaluate(learner)
-    with pytest.raises(ValueError, match="num_episodes"):
-        PolicyEvaluator(num_episodes=0)
-    with pytest.raises(ValueError, match="num_episodes must be at most 1000000"):
-        PolicyEvaluator(num_episodes=10**30)

@@ -144,12 +144,8 @@ def _opened(env: Any) -> Any:
     ("env", "options", "text"),
     [
         ("CartPole-v1", {}, "is one environment without tasks"),
-        ("bandit-5", {"episodes_per_trial": 0}, "episodes_per_trial must be"),
-        ("bandit-5", {"trials_per_epoch": 0}, "trials_per_epoch must be"),
-        ("bandit-5", {"hidden_sizes": ()}, "hidden_sizes must name the width of the gru"),
-        ("bandit-5", {"discount": 1.5}, "discount must lie in"),
-        ("bandit-5", {"num_train_tasks": 0}, "num_train_tasks must be"),
-        ("point-robot", {"init_std": 0.0}, "init_std must lie in"),
+        ("bandit-5", {"hidden_sizes": ()}, "hidden_sizes .* width of the gru"),
+        ("bandit-5", {"num_train_tasks": 0}, "num_train_tasks"),
     ],
 )
 def test_what_makes_no_sense_is_refused(env: str, options: dict[str, Any], text: str) -> None:

@@ -30,7 +30,7 @@ def test_every_kind_is_drawn(kind, index, example, tmp_path):
 
 @pytest.mark.parametrize(
     ("kind", "index", "error", "text"),
-    [("color", None, ValueError, "kind must be"), ("states", 2, IndexError, "index must be from 0 to 1")],
+    [("color", None, ValueError, "kind must"), ("states", 2, IndexError, "index must")],
 )
 def test_what_cannot_be_drawn_is_refused(kind, index, error, text, example, tmp_path):
     with pytest.raises(error, match=text):

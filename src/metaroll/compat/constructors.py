@@ -40,32 +40,32 @@ class OffPolicyRLAlgorithm(OffPolicyLearner[OffPolicyConfig]):
 
     Args:
         env_spec: Environment or spec.
-        policy: What is learned, and evaluated; ``None`` means the learner's usual one.
-        qf: Its action values; ``None`` means the usual ones.
+        policy: The policy to train and evaluate; ``None`` means the learner's default.
+        qf: Its action-value function; ``None`` means the default.
         replay_buffer: A ``ReplayBuffer``, or a buffer with garage's ``add_path`` and ``sample_transitions``; ``None``
             means a ``ReplayBuffer`` of ``replay_size`` steps.
         use_target: Whether to use target networks (for subclasses that can do without).
         discount: Discount factor.
-        steps_per_epoch: Cycles of an epoch; each collects steps, and then takes gradient steps.
+        steps_per_epoch: Cycles per epoch; each collects steps, and then takes gradient steps.
         max_path_length: Maximum number of steps of a rollout; ``None`` means the environment's time limit.
         max_eval_path_length: Maximum number of steps of a rollout in evaluations; ``None`` means max_path_length.
-        n_train_steps: Gradient steps of each cycle.
-        buffer_batch_size: Replayed steps of a gradient step.
+        n_train_steps: Gradient steps per cycle.
+        buffer_batch_size: Replayed steps per gradient step.
         min_buffer_size: Environment steps to collect before the first gradient step.
-        rollout_batch_size: Number of rollouts that go on side by side.
-        reward_scale: What rewards are multiplied with as they enter an update; they are stored as they are.
-        smooth_return: Cycles tell the average return of all episodes, rather than of those of the epoch (which the log
-            has).
-        exploration_policy: What acts in training; ``None`` means the usual one.
-        evaluate_every: Evaluate after every so many epochs; 0 means never.
+        rollout_batch_size: Number of parallel rollouts.
+        reward_scale: Factor applied to rewards in updates; they are stored unscaled.
+        smooth_return: Cycles report the average return of all episodes, not just of those of the epoch (as the log
+            does).
+        exploration_policy: Behavior policy; ``None`` means the default.
+        evaluate_every: Evaluate every n epochs; 0 means never.
         update_to_data: Gradient steps per environment step.
-        n_step: Rewards to sum before the value of an observation counts.
+        n_step: Number of rewards to sum before bootstrapping.
         n_eval_trajs: Episodes of an evaluation, where the runner was given no evaluator.
         task_sampler: Variations of the environment to train in: a list of ``EnvUpdate``, or a sampler; ``None`` means
             the nominal environment.
         test_env_sampler: Task sampler of the evaluations; ``None`` means the nominal environment.
         seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
-        device: Where the networks live; ``None`` means the CPU.
+        device: Device of the networks; ``None`` means the CPU.
     """
 
     @understands(OffPolicyConfig)
@@ -148,22 +148,22 @@ class CEM(_CEM):
 
     Args:
         env_spec: Environment or spec.
-        policy: What is trained, with the parameters that require a gradient.
+        policy: The policy to train; its parameters that require a gradient are searched.
         baseline: Kept for code written for metarl; nothing is learned from it.
-        n_samples: Number of candidates of an epoch.
+        n_samples: Number of candidates per epoch.
         discount: Discount factor of discounted_return in the log; the search maximizes undiscounted returns.
         max_path_length: Maximum number of steps of a rollout; ``None`` means the environment's time limit.
-        init_std: Standard deviation of the candidates at first.
+        init_std: Initial standard deviation of the candidates.
         best_frac: Share of the candidates that the distribution is fitted to; their number is rounded down.
-        extra_std: Standard deviation of further noise, which fades.
-        extra_decay_time: Epochs that this takes.
-        covariance: Fit a deviation for each parameter (diagonal), or how they vary together (full).
+        extra_std: Initial standard deviation of extra noise, which decays.
+        extra_decay_time: Epochs until the extra noise is 0.
+        covariance: Fit one deviation per parameter (diagonal), or the full covariance matrix (full).
         mirrored: Draw candidates in pairs on both sides of the mean.
-        elitism: Try the best candidate so far again in each epoch.
-        trials: How candidates are tried; ``None`` means ``Trials()``.
-        starts: How often the search begins, the best of which goes on; ``None`` means once.
-        task_sampler: Variations to try candidates in: a list of ``EnvUpdate``, or a sampler; ``None`` means the nominal
-            environment.
+        elitism: Evaluate the best candidate so far again in each epoch.
+        trials: Evaluation of candidates; ``None`` means ``Trials()``.
+        starts: Number of starts of the search, of which the best continues; ``None`` means one.
+        task_sampler: Variations to evaluate candidates in: a list of ``EnvUpdate``, or a sampler; ``None`` means the
+            nominal environment.
         test_env_sampler: Task sampler of the evaluations; ``None`` means the nominal environment.
         seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
     """
@@ -232,28 +232,28 @@ class CMAES(_CMAES):
 
     Args:
         env_spec: Environment or spec.
-        policy: What is trained, with the parameters that require a gradient.
+        policy: The policy to train; its parameters that require a gradient are searched.
         baseline: Kept for code written for metarl; nothing is learned from it.
-        n_samples: Number of candidates of an epoch; ``None`` means 4 + int(3 ln P) for P parameters.
+        n_samples: Number of candidates per epoch; ``None`` means 4 + int(3 ln P) for P parameters.
         discount: Discount factor of discounted_return in the log; the search maximizes undiscounted returns.
         max_path_length: Maximum number of steps of a rollout; ``None`` means the environment's time limit.
-        sigma0: Standard deviation of the candidates at first.
+        sigma0: Initial standard deviation of the candidates.
         separable: Learn the diagonal of the covariance only; ``None`` means above 500 parameters.
-        active: Learn from the worse half of the candidates, too (not with bounds, but of a diagonal).
+        active: Also learn from the worse half of the candidates (with bounds, only for a diagonal covariance).
         mirrored: Draw candidates in pairs on both sides of the mean.
-        elitism: Try the best candidate so far again in each epoch.
+        elitism: Evaluate the best candidate so far again in each epoch.
         lower: Lower bound of every parameter; ``None`` means none.
         upper: Upper bound of every parameter; ``None`` means none.
-        restarts: Begin again where a search has ended: not (none), each time with twice as many candidates (ipop), or
-            with many and with few in turns (bipop).
-        max_restarts: How many restarts (with more candidates) are made.
-        reevaluated: How many candidates are tried twice, to measure how much chance is in their ranks.
-        max_repetitions: How many times as many rollouts a candidate may get where chance decides.
+        restarts: Restart a search that has ended: never (none), with twice as many candidates each time (ipop), or with
+            alternating large and small populations (bipop).
+        max_restarts: Maximum number of restarts (with large populations).
+        reevaluated: Number of candidates to evaluate twice, to measure the noise of their ranks.
+        max_repetitions: Maximum factor of the rollouts per candidate where noise dominates.
         target: Return that ends the training; ``None`` means none.
-        trials: How candidates are tried; ``None`` means ``Trials()``.
-        starts: How often the search begins, the best of which goes on; ``None`` means once.
-        task_sampler: Variations to try candidates in: a list of ``EnvUpdate``, or a sampler; ``None`` means the nominal
-            environment.
+        trials: Evaluation of candidates; ``None`` means ``Trials()``.
+        starts: Number of starts of the search, of which the best continues; ``None`` means one.
+        task_sampler: Variations to evaluate candidates in: a list of ``EnvUpdate``, or a sampler; ``None`` means the
+            nominal environment.
         test_env_sampler: Task sampler of the evaluations; ``None`` means the nominal environment.
         seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
     """
@@ -332,12 +332,12 @@ class PEARL(_PEARL):
 
     Args:
         env: One ``EnvUpdate`` per train task.
-        inner_policy: Acts on observation and latent, in [-1, 1]; built from ``augment_env_spec``. Its actions are
-            brought to the bounds of the environment's action space.
+        inner_policy: Policy on observation and latent, with actions in [-1, 1]; built from ``augment_env_spec``. Its
+            actions are scaled to the bounds of the environment's action space.
         qf: Q function, called ``qf(observation | action, z)``; built from ``augment_env_spec``.
         vf: Value function, called ``vf(observation, z)``; built from ``get_env_spec(..., 'vf')``.
         num_train_tasks: Number of training tasks, len(env).
-        num_test_tasks: Number of held-out tasks; ``None`` means all that there are.
+        num_test_tasks: Number of held-out tasks; ``None`` means all.
         latent_dim: Length of z.
         encoder_hidden_sizes: Hidden layers of the encoder.
         test_env_sampler: Task sampler of the meta-test.
@@ -350,13 +350,13 @@ class PEARL(_PEARL):
         policy_mean_reg_coeff: Weight of the squared mean (before tanh) in the policy's loss.
         policy_std_reg_coeff: Weight of the squared log standard deviation.
         policy_pre_activation_coeff: Weight of the squared action before tanh.
-        soft_target_tau: Target rate: share of the value function in each update of its target.
+        soft_target_tau: Polyak rate of the target value function, per gradient step.
         kl_lambda: Weight of the KL divergence of the belief from the prior.
         optimizer_class: Called as ``optimizer_class(parameters, lr=...)`` for each network.
-        use_information_bottleneck: False makes z the mean of the encoder's outputs, without distribution.
-        use_next_obs_in_context: Whether next observations belong to the context (where dynamics differ by task).
-        meta_batch_size: Tasks of a gradient step (drawn with replacement).
-        num_steps_per_epoch: Gradient steps of an epoch.
+        use_information_bottleneck: False makes z deterministic: the mean of the encoder's outputs.
+        use_next_obs_in_context: Whether the context includes next observations (where dynamics differ by task).
+        meta_batch_size: Tasks per gradient step (drawn with replacement).
+        num_steps_per_epoch: Gradient steps per epoch.
         num_initial_steps: Environment steps per task before the first gradient step.
         num_tasks_sample: Tasks visited for new data per epoch (drawn with replacement).
         num_steps_prior: Steps per visit with z from the prior.
@@ -370,18 +370,18 @@ class PEARL(_PEARL):
         discount: Discount factor in [0, 1].
         replay_buffer_size: Maximum number of transitions kept per task and buffer.
         reward_scale: Factor of the rewards; acts as an inverse temperature.
-        update_post_train: Episodes between two inferences of the posterior while collecting. The first of them are
-            collected under the prior.
-        evaluate_every: Evaluate after every so many epochs; 0 means never.
+        update_post_train: Episodes between updates of the posterior during collection. The first of them are collected
+            under the prior.
+        evaluate_every: Evaluate every n epochs; 0 means never.
         context_reward_key: Name of an env_info ('sparse_reward') that replaces the reward in the context; actor and
             critic keep the reward.
-        memory_limit: Refuse buffers that could outgrow so many bytes; ``None`` means no limit.
+        memory_limit: Maximum size of the buffers in bytes, checked beforehand; ``None`` means no limit.
         env_spec: Spec of the nominal environment (not augmented); ``None`` builds ``env[0]()`` to read it.
-        qf2: The second Q function; ``None`` means a copy of ``qf`` with weights of its own.
+        qf2: The second Q function; ``None`` means a copy of ``qf`` with newly initialized weights.
         seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
-        device: Where the networks live; ``None`` means the CPU. Data stay on the CPU.
-        num_epochs: How many epochs it is meant to be trained for, which tells how much memory its replay data take;
-            ``None`` counts with full buffers. Training does not depend on it.
+        device: Device of the networks; ``None`` means the CPU. Data stay on the CPU.
+        num_epochs: Planned number of epochs, for an estimate of the memory of its replay data; ``None`` assumes full
+            buffers. Training does not depend on it.
     """
 
     @understands(PEARLConfig)

@@ -1,4 +1,4 @@
-"""Discrete SAC: probabilities of choices that are paid for their entropy, and values of all of them at once."""
+"""Discrete SAC: soft actor-critic with a categorical policy, and critics that return the values of all actions."""
 
 from __future__ import annotations
 
@@ -47,50 +47,58 @@ from metaroll.policies import CategoricalMLPPolicy, Critics
 __all__ = ["ROW", "TARGET_ENTROPY_SHARE", "DiscreteSAC", "fit_choice_critics", "improve_choices"]
 
 TARGET_ENTROPY_SHARE = 0.7
-"""Of the largest entropy, ``ln n``, that is aimed at where nothing is said.
+"""Default target entropy, as a share of the maximum ``ln n``.
 
-The paper's 0.98 leaves two actions with probabilities of 0.58 and 0.42; its author calls it a parameter to lower where
-the temperature only grows, and 0.7 to 0.8 did on the cart-pole (github.com/p-christ/
+The paper's 0.98 leaves two actions with probabilities of 0.58 and 0.42; its author suggests to lower it where the
+temperature only grows, and 0.7 to 0.8 worked on the cart-pole (github.com/p-christ/
 Deep-Reinforcement-Learning-Algorithms-with-PyTorch, issue 54).
 """
 
 
 def fit_choice_critics(nets: SoftNets, batch: TransitionBatch, noise: Tensor) -> CriticLosses:
-    """A step of the critics (Christodoulou 2019, arXiv:1910.07207, equations 4 and 10, with the smaller of two).
+    """One step of the critics (Christodoulou 2019, arXiv:1910.07207, equations 4 and 10, with the minimum of two).
 
     Args:
-        nets: All networks; critics say the values of all actions.
+        nets: All networks; critics return the values of all actions.
         batch: Transitions; actions are indices ``(B,)``.
-        noise: Not used: all actions count, by their probability.
+        noise: Not used: the expectation over actions is exact.
     """
+    # ln pi(. | s') and min_k Q'_k(s', .), (B, n) each
     log_probs = torch.log_softmax(nets.policy(batch.next_observations), dim=-1)
     values = nets.target_critics(batch.next_observations).amin(dim=0)
-    # y = r + gamma sum_a' pi(a' | s') (min_k Q'_k(s', a') - alpha ln pi(a' | s'))
+    # V(s') = sum_a' pi(a' | s') (min_k Q'_k(s', a') - alpha ln pi(a' | s')), (B,) (equation 10)
     values = expected_values(log_probs, soft_values(values, log_probs, nets.temperature()))
+    # y = r + d V(s'), (B,); d is gamma (gamma^n for n-step returns), and 0 where s' is terminal
     target = bootstrapped(batch.rewards, batch.discounts, values)
-    values = nets.critics(batch.observations)  # (K, B, n)
+    # Q_k(s, .), (K, B, n), and Q_k(s, a), (K, B)
+    values = nets.critics(batch.observations)
     chosen = batch.actions.expand(len(values), -1)
     predicted = chosen_values(values, chosen)
+    # dL/dQ_k(s, a) = w_b (Q_k - y) / B, (K, B), and 0 for the other actions, (K, B, n)
     grad = critics_loss_gradient(predicted, target, batch.weights)
     nets.critics.descend(chosen_values_gradient(grad, chosen, values.shape[-1]))
     return critic_losses_of(predicted, target, batch.weights)
 
 
 def improve_choices(nets: SoftNets, batch: TransitionBatch, noise: Tensor) -> PolicyLosses:
-    """A step of the policy down ``mean_b sum_a pi(a | s) (alpha ln pi(a | s) - min_k Q_k(s, a))``.
+    """One step of the policy down ``mean_b sum_a pi(a | s) (alpha ln pi(a | s) - min_k Q_k(s, a))``.
 
-    Christodoulou 2019, equation 12; its log-densities are means over actions.
+    Christodoulou 2019, equation 12; the returned log-densities are expectations over actions.
 
     Args:
         nets: All networks.
-        batch: Transitions, of which the observations count.
+        batch: Transitions; only the observations are used.
         noise: Not used.
     """
+    # min_k Q_k(s, .) and ln pi(. | s), (B, n) each
     values = nets.critics(batch.observations).amin(dim=0)
     log_probs = torch.log_softmax(nets.policy(batch.observations), dim=-1)
+    # v(s, a) = min_k Q_k(s, a) - alpha ln pi(a | s), (B, n), and E_pi[v], (B,)
     values = soft_values(values, log_probs, nets.temperature())
     expected = expected_values(log_probs, values)
+    # L = -mean E_pi[v]; dL/dlogits = -pi (v - E_pi[v]) / B, (B, n)
     nets.policy.descend(expected_values_gradient(log_probs, values, expected) * (-1.0 / len(expected)))
+    # E_pi[ln pi] = -H(pi(. | s)), (B,), for the temperature
     log_prob = expected_values(log_probs, log_probs)
     return PolicyLosses(torch.stack([-expected.mean(), log_prob.mean()]), log_prob)
 
@@ -99,11 +107,11 @@ def improve_choices(nets: SoftNets, batch: TransitionBatch, noise: Tensor) -> Po
 class DiscreteSAC(OffPolicyLearner[SACConfig]):
     """Soft actor-critic for Discrete actions (Christodoulou 2019, arXiv:1910.07207), with two critics.
 
-    Means over actions stand for draws of them. What entropy counts beside rewards follows a target, unless it is fixed;
-    where nothing is said, 0.7 of the largest entropy (the paper's 0.98 is too much where there are few actions).
+    Expectations over actions are exact instead of sampled. The temperature is tuned toward a target entropy, unless it
+    is fixed; by default 0.7 of the maximum entropy (the paper's 0.98 is too high for few actions).
 
-    Arguments are those of ``OffPolicyLearner``: actions are Discrete; ``policy`` is a ``CategoricalMLPPolicy``, ``qf``
-    ``Critics`` of two (of two layers of 256 where nothing is given); the policy itself acts.
+    Arguments are those of ``OffPolicyLearner``, for Discrete actions. ``policy`` is a ``CategoricalMLPPolicy``, ``qf``
+    ``Critics`` of two. Defaults have two hidden layers of 256. The policy itself is the behavior policy.
     """
 
     config_class: ClassVar[type[OffPolicyConfig]] = SACConfig
@@ -132,7 +140,7 @@ class DiscreteSAC(OffPolicyLearner[SACConfig]):
 
 
 def networks(spec: EnvSpec, given: BuildOptions) -> Networks:
-    """Policy and critics of the options."""
+    """Policy and critics from the options."""
     return actor_and_critics(CategoricalMLPPolicy, 2, spec, given)
 
 

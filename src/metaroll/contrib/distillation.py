@@ -1,4 +1,4 @@
-"""Distillation: a student without privileges learns to act as a privileged teacher does."""
+"""Distillation: a student without privileged observations learns to imitate a privileged teacher."""
 
 from __future__ import annotations
 
@@ -79,11 +79,11 @@ class DistillationConfig(NewData, ScaledActions, Evaluated):
 
     complete = True
 
-    teacher_epochs: Annotated[Count, "Number of first epochs in which the teacher acts."] = 1
+    teacher_epochs: Annotated[Count, "Number of initial epochs with the teacher as behavior policy."] = 1
     replay_size: Annotated[
-        Whole, Was("memory_steps"), "How many of the newest steps are learned from, in whole rollouts."
+        Whole, Was("memory_steps"), "Number of latest steps to learn from, in complete rollouts."
     ] = 40_000
-    batch_size: Annotated[Whole, "Steps of a gradient step, in whole rollouts."] = 1000
+    batch_size: Annotated[Whole, "Steps per gradient step, in complete rollouts."] = 1000
     max_grad_norm = 1.0
 
 
@@ -94,17 +94,15 @@ class DistilledNetworks(Config):
     teacher: Annotated[str | None, "Folder of the run of the teacher: PPO or EPOpt, which may be privileged."] = None
     network: Annotated[
         Literal["gru", "mlp"],
-        "Student with or without memory (gru or mlp; gru is as wide as the first of hidden_sizes).",
+        "Recurrent or feed-forward student (gru or mlp; the width of gru is the first of hidden_sizes).",
     ] = "gru"
     last_action: Annotated[
-        bool, "Whether a student with memory sees its last action, of a Box, beside each observation."
+        bool, "Whether a recurrent student observes its last action (of a Box), in addition to each observation."
     ] = True
     hidden_nonlinearity: Annotated[
-        Literal["tanh", "relu"], "Activation of the hidden layers of a student without memory."
+        Literal["tanh", "relu"], "Activation of the hidden layers of a feed-forward student."
     ] = "tanh"
-    init_std: Annotated[
-        Positive, "Standard deviation of the student's actions in training, where they lie in [-1, 1]."
-    ] = 0.1
+    init_std: Annotated[Positive, "Standard deviation of the student's actions in training, relative to [-1, 1]."] = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,31 +111,32 @@ class TaughtDomains(TrainTasks, DomainRanges):
 
     randomize: Annotated[
         Literal["teacher", "none", "default", "conservative"],
-        "Train in, and evaluate on, random domain parameters of a simulated system (teacher: as the teacher was "
-        "trained).",
+        "Train in, and evaluate on, random domain parameters of a simulated system (teacher: those that the teacher "
+        "was trained with).",
     ] = "teacher"
 
 
 class Distillation(Stateful, EpochLearner):
-    """Trains a policy to do, from observations alone, what a privileged teacher does, which observes domain parameters.
+    """Trains a policy to imitate, from observations alone, a privileged teacher, which observes domain parameters.
 
-    A student with memory can find out from the last steps what the teacher observes (rapid motor adaptation, Kumar et
-    al. 2021, arXiv:2107.04034). The student acts, the teacher says what it would have done at each step, and the
-    student is made to do that with the greatest likelihood (DAgger: Ross et al. 2011, arXiv:1011.0686): so it learns
-    in the situations that it brings itself into. In the first epochs the teacher acts.
+    A recurrent student can infer from the last steps what the teacher observes (rapid motor adaptation, Kumar et al.
+    2021, arXiv:2107.04034). The student is the behavior policy, the teacher labels each step with its own action, and
+    the student maximizes the likelihood of the labels (DAgger: Ross et al. 2011, arXiv:1011.0686): so it learns in the
+    states that it visits itself. In the first epochs, the teacher is the behavior policy.
 
     Args:
         env_spec: Environment or spec.
         config: Settings; ``None`` means the defaults.
-        teacher: Any policy of metaroll; it is not trained. One with ``domain_params`` observes those of each rollout.
-        student: What is trained: ``GRUGaussianPolicy``, or any policy of metaroll with ``evaluate_actions``, perhaps in
-            a ``LastActionPolicy``. Moments of observations that a ``NormalizedPolicy`` has count for ten epochs.
-        task_sampler: Variations of the environment to train in, drawn anew every epoch: a list of ``EnvUpdate``, or a
+        teacher: Any policy of metaroll; not trained. One with ``domain_params`` observes those of each rollout.
+        student: The policy to train: ``GRUGaussianPolicy``, or any policy of metaroll with ``evaluate_actions``,
+            perhaps in a ``LastActionPolicy``. Observation moments of a ``NormalizedPolicy`` have the weight of ten
+            epochs.
+        task_sampler: Variations of the environment to train in, drawn in every epoch: a list of ``EnvUpdate``, or a
             sampler of them; ``None`` means the nominal environment.
         test_env_sampler: Task sampler of the evaluations; ``None`` means the nominal environment.
         seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
-        device: Where the student lives; ``None`` means the CPU.
-        options: Settings by name, in place of those of ``config``.
+        device: Device of the student; ``None`` means the CPU.
+        options: Settings by name; they override those of ``config``.
     """
 
     state_parts = parts(
@@ -192,22 +191,23 @@ class Distillation(Stateful, EpochLearner):
         return self._policy
 
     def collect(self, runner: Runner) -> Rollouts:
-        """The rollouts of one epoch, of the student, or (in the first epochs) of the teacher."""
+        """The rollouts of one epoch, by the student or (in the first epochs) the teacher."""
         actor = self.teacher if self._num_epochs < self.config.teacher_epochs else None
         steps = self.config.steps_per_epoch
         num_tasks = self.config.tasks_per_epoch or -(-steps // self.max_path_length)
         return self._tasks.collect(runner, num_tasks, steps, None, actor)
 
     def update(self, rollouts: Sequence[StepSequence], progress: Progress | None = None) -> dict[str, float]:
-        """Have the teacher label ``rollouts``, and learn from them and the last ones; what it took and gave.
+        """Label ``rollouts`` with the teacher, and learn from them and earlier ones; returns metrics.
 
         Raises:
-            DivergedError: Weights are not finite any more.
+            DivergedError: Weights are no longer finite.
         """
-        found = Rollouts.of(rollouts)
-        data = collect_on_policy(found, self.env_spec)
-        applied = found.column("actions").reshape(data.actions.shape).astype(data.actions.dtype, copy=False)
-        taken, labels = (self._own_units(rows) for rows in (applied, label_actions(self.teacher, data, found)))
+        batch = Rollouts.of(rollouts)
+        data = collect_on_policy(batch, self.env_spec)
+        # Actions taken, and those of the teacher at the same observations, in units of the student's network, (T, ...)
+        applied = batch.column("actions").reshape(data.actions.shape).astype(data.actions.dtype, copy=False)
+        taken, labels = (self._own_units(rows) for rows in (applied, label_actions(self.teacher, data, batch)))
         if self._policy.normalize_observations:
             self._moments = add_rows(self._moments, data.observations)
             self._policy.set_observation_moments(self._moments.mean, self._moments.std)
@@ -227,7 +227,7 @@ class Distillation(Stateful, EpochLearner):
         return {**metrics, "teacher_return": metrics["return"]} if by_teacher else metrics
 
     def fingerprint(self) -> str:
-        """Class, networks and settings as a short text; a snapshot fits a learner with the same one."""
+        """Class, networks and settings as a short text, which a snapshot must match."""
         kinds = [type(self._policy.policy).__name__, type(self.teacher).__name__, *shapes_of(self._policy)]
         c = self.config
         sizes = {
@@ -243,7 +243,7 @@ class Distillation(Stateful, EpochLearner):
     # -- helpers -------------------------------------------------------------------------------------------------------
 
     def _own_units(self, actions: np.ndarray) -> np.ndarray:
-        """Actions of the environment as the student's network gives them; choices as they are."""
+        """Environment actions in the units of the student's network; choices are unchanged."""
         return self._policy.unscaled(actions) if actions.dtype.kind == "f" else actions
 
     def _passes(self, progress: Progress | None) -> list[float]:
@@ -263,16 +263,19 @@ class Distillation(Stateful, EpochLearner):
         return list(rollout_groups(order, self._memory.bounds, self.config.batch_size))
 
     def _step(self, group: list[int]) -> float:
-        """One gradient step on rollouts ``group``; the loss before it, the negative log-likelihood per step."""
+        """One gradient step on rollouts ``group``; returns the loss before it, the negative log-likelihood per step."""
+        # N rollouts, padded to T steps, (N, T, ...), and the mask of their steps, (N, T)
         memory = self._memory
         parts = (memory.observations, memory.taken, memory.labels)
-        seen, taken, labels = (pad_rollouts(rows, memory.bounds, group) for rows in parts)
+        observations, taken, labels = (pad_rollouts(rows, memory.bounds, group) for rows in parts)
         lengths = torch.as_tensor(np.diff(memory.bounds)[group])
-        valid = (torch.arange(seen.shape[1]) < lengths[:, None]).to(self._device)
-        rows = torch.as_tensor(self._policy.normalized(seen)).to(self._device)
+        valid = (torch.arange(observations.shape[1]) < lengths[:, None]).to(self._device)
+        # ln pi(a_teacher | s_1, ..., s_t) of the student along each rollout, (N, T)
+        rows = torch.as_tensor(self._policy.normalized(observations)).to(self._device)
         log_prob = self._log_prob(
             rows, torch.as_tensor(taken).to(self._device), torch.as_tensor(labels).to(self._device)
         )
+        # Behavioral cloning on the student's own states (DAgger): L = -mean ln pi(a_teacher | s), ()
         loss = -log_prob[valid].mean()
         self._optimizer.zero_grad(set_to_none=True)
         torch.autograd.backward(loss)
@@ -282,7 +285,7 @@ class Distillation(Stateful, EpochLearner):
         return float(loss.detach())
 
     def _log_prob(self, rows: torch.Tensor, taken: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Log-likelihood ``(N, T)`` of the labels, after observations ``(N, T, obs_dim)`` and the actions taken."""
+        """Log-likelihood ``(N, T)`` of the labels, given observations ``(N, T, obs_dim)`` and the actions taken."""
         network = self._policy.policy
         if isinstance(network, LastActionPolicy):
             rows, network = network.with_last_actions(rows, taken), network.policy
@@ -290,7 +293,7 @@ class Distillation(Stateful, EpochLearner):
 
 
 def _disagreement(taken: np.ndarray, labels: np.ndarray) -> float:
-    """Root mean square difference of actions; of choices the share that differs."""
+    """Root mean square difference of actions; for choices, the share that differs."""
     if labels.dtype.kind == "f":
         return float(np.sqrt(np.mean(np.square(taken - labels))))
     return float((taken != labels).mean())
@@ -303,7 +306,7 @@ def _checked_teacher(teacher: Any, env_spec: EnvSpec) -> Any:
     if (spec.obs_dim, spec.act_dim) != (env_spec.obs_dim, env_spec.act_dim):
         raise ValueError(
             f"teacher must be trained in an environment with {env_spec.obs_dim} observations and {env_spec.act_dim} "
-            f"actions, as env_spec has them, got {spec.obs_dim} and {spec.act_dim}"
+            f"actions, like env_spec, got {spec.obs_dim} and {spec.act_dim}"
         )
     return teacher
 
@@ -320,11 +323,11 @@ _COLUMNS = ("observations", "taken", "labels")
 
 
 class LabeledRollouts:
-    """Whole rollouts, one after the other; the oldest go when there are more than ``most_steps`` steps.
+    """Concatenated complete rollouts; the oldest are dropped beyond ``most_steps`` steps.
 
     Attributes:
-        observations: As the environment gave them, ``(T, obs_dim)``.
-        taken: Actions that were taken ``(T, ...)``.
+        observations: Observations of the environment, ``(T, obs_dim)``.
+        taken: Actions taken ``(T, ...)``.
         labels: Actions of the teacher ``(T, ...)``.
         bounds: First step of every rollout, then T, ``(R+1,)``.
     """
@@ -338,7 +341,7 @@ class LabeledRollouts:
         return len(self.observations)
 
     def add(self, observations: np.ndarray, taken: np.ndarray, labels: np.ndarray, bounds: np.ndarray) -> None:
-        """Append rollouts, and forget the oldest ones beyond ``most_steps``; the newest rollout always stays."""
+        """Append rollouts, and drop the oldest ones beyond ``most_steps``; the newest rollout is always kept."""
         ends = np.concatenate([self.bounds[1:], bounds[1:] + len(self)])
         starts = np.concatenate([[0], ends[:-1]])
         cut = int(starts[min(int(np.searchsorted(starts, int(ends[-1]) - self._most_steps)), len(starts) - 1)])
@@ -349,7 +352,7 @@ class LabeledRollouts:
         self.bounds = np.concatenate([[0], ends[ends > cut] - cut])
 
     def state_dict(self, copy: bool = True) -> dict[str, Any]:
-        """All arrays; there is no need of a ``copy``, since they are replaced, never changed."""
+        """All arrays; no ``copy`` is needed, since they are replaced, never modified."""
         return {name: getattr(self, name) for name in (*_COLUMNS, "bounds")}
 
     def load_state_dict(self, tree: Mapping[str, Any]) -> None:
@@ -402,7 +405,7 @@ def _teacher_of(networks: DistilledNetworks) -> TrainedRun:
     """The run of the teacher."""
     if not networks.teacher:
         use = option_text("teacher", "runs/teacher")
-        raise ValueError(f"{option_name('teacher')} is missing: name the folder of the run of a teacher, {use} say")
+        raise ValueError(f"{option_name('teacher')} is missing: name the folder of a teacher's run, for example {use}")
     folder = Path(networks.teacher).expanduser()
     if not folder.is_dir():
         raise networks.wrong("teacher", "be the folder of a run", "there is no such folder")
@@ -417,11 +420,11 @@ def _load_teacher(given: BuildOptions, networks: DistilledNetworks) -> Normalize
     run = _teacher_of(networks)
     if run.env != given.env.name:
         raise networks.wrong("teacher", f"have been trained in {given.env.name}", f"that was in {run.env}")
-    # Its tasks are not needed any more, but tell PPO that there are some.
-    return run.learner(given, [_as_it_is], []).policy
+    # Its tasks are no longer needed, but PPO with domain_params requires some.
+    return run.learner(given, [_unchanged], []).policy
 
 
-def _as_it_is(env: Any) -> Any:
+def _unchanged(env: Any) -> Any:
     return env
 
 

@@ -47,29 +47,29 @@ __all__ = ["ROW", "EPOpt", "EPOptConfig"]
 
 @dataclass(frozen=True, kw_only=True)
 class EPOptConfig(Config):
-    """Settings of ``EPOpt``, beside those of its PPO."""
+    """Settings of ``EPOpt``, besides those of its PPO."""
 
     epsilon: Annotated[
-        float, Bounds(0.0, 1.0, above_low=True), "Share of the rollouts that is learned from, in (0, 1]."
+        float, Bounds(0.0, 1.0, above_low=True), "Share of the rollouts to learn from: the worst ones, in (0, 1]."
     ] = 0.1
-    warmup_epochs: Annotated[Count, Was("warm_up_epochs"), "Number of first epochs that learn from all rollouts."] = 100
-    rollouts_per_epoch: Annotated[Whole, "Number of rollouts that are collected per epoch."] = 100
-    return_discount: Annotated[Share, "Discount of the returns by which rollouts are compared, in [0, 1]."] = 1.0
+    warmup_epochs: Annotated[Count, Was("warm_up_epochs"), "Number of initial epochs that use all rollouts."] = 100
+    rollouts_per_epoch: Annotated[Whole, "Number of rollouts per epoch."] = 100
+    return_discount: Annotated[Share, "Discount of the returns that rank the rollouts, in [0, 1]."] = 1.0
 
 
 class EPOpt(Stateful, EpochLearner):
     """Maximizes the mean of the worst epsilon-fraction of returns, their conditional value at risk, with PPO.
 
-    Rajeswaran et al. 2017, arXiv:1610.01283. Every epoch collects ``rollouts_per_epoch``
-    rollouts, each under constants of its own: from the ``task_sampler`` of the learner (a ``DomainRandomizer``, say),
-    or from an environment that draws them itself (``DomainRandWrapperLive``). The learner is updated with the worst
-    of them, as ``CVaRSampler`` selects them. In the first epochs it is with all of them, since the worst rollouts of a
-    policy that can do nothing yet teach little.
+    Rajeswaran et al. 2017, arXiv:1610.01283. Every epoch collects ``rollouts_per_epoch`` rollouts, each with its own
+    domain parameters: from the ``task_sampler`` of the learner (a ``DomainRandomizer``, for example), or from an
+    environment that draws them itself (``DomainRandWrapperLive``). The learner is updated with the worst of them, as
+    selected by ``CVaRSampler``. The first epochs use all of them, since the worst rollouts of an untrained policy teach
+    little.
 
-    The log tells ``return`` and ``episode_length`` of the rollouts that are learned from, and of all together what
-    ``CVaRSampler`` tells: ``full avg rollout len``, ``full avg return``, ``full median return``, ``full std return``.
+    The log has ``return`` and ``episode_length`` of the selected rollouts, and the metrics of ``CVaRSampler`` for all:
+    ``full avg rollout len``, ``full avg return``, ``full median return``, ``full std return``.
 
-    The same by hand, with the samplers::
+    The equivalent with the samplers::
 
         env = DomainRandWrapperLive(PendulumEnv(), default_randomizer("pend"))
         ppo = PPO(env, policy=GaussianMLPPolicy(env.env_spec))
@@ -81,27 +81,27 @@ class EPOpt(Stateful, EpochLearner):
                 sampler.reinit(policy=ppo.policy)
 
     Args:
-        learner: What is updated; it belongs to EPOpt from then on. Its ``steps_per_epoch`` and ``tasks_per_epoch`` do
-            not count here.
+        learner: The PPO to update, owned by EPOpt from then on. Its ``steps_per_epoch`` and ``tasks_per_epoch`` are not
+            used.
         config: Settings; ``None`` means the defaults.
-        options: Settings by name, in place of those of ``config``.
+        options: Settings by name; they override those of ``config``.
 
     Attributes:
-        learner: What is updated. Policy, critic, spaces, limits and evaluations are its own.
-        policy: What acts.
-        critic: The value function: of the rollouts that are learned from.
+        learner: The PPO that is updated; policy, critic, spaces, limits and evaluations come from it.
+        policy: The policy.
+        critic: The value function, trained on the selected rollouts.
         env_spec: Spaces of the environment.
         discount: Discount factor of the learner.
         max_path_length: Maximum number of steps of a rollout.
         gradients: How the learner computes gradients.
-        evaluate_every: Evaluate after every so many epochs; 0 means never.
+        evaluate_every: Evaluate every n epochs; 0 means never.
         test_env_sampler: Task sampler of the evaluations; ``None`` means the nominal environment.
     """
 
     state_parts = parts("learner", epochs="_num_epochs")
 
     def __init__(self, learner: PPO, config: EPOptConfig | None = None, **options: Any) -> None:
-        if not isinstance(learner, PPO):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers may check no types
+        if not isinstance(learner, PPO):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers may not check types
             raise TypeError(f"learner must be a PPO, got {type(learner).__name__}")
         self.learner = learner
         self.policy, self.critic, self.env_spec = learner.policy, learner.critic, learner.env_spec
@@ -118,7 +118,7 @@ class EPOpt(Stateful, EpochLearner):
 
     @property
     def epsilon(self) -> float:
-        """Share of the rollouts that the next update learns from: 1 in the first epochs."""
+        """Share of the rollouts for the next update: 1 in the first epochs."""
         return 1.0 if self._num_epochs < self.config.warmup_epochs else self.config.epsilon
 
     def collect(self, runner: Runner) -> Rollouts:
@@ -126,26 +126,27 @@ class EPOpt(Stateful, EpochLearner):
         return self.learner.collect(runner, self.config.rollouts_per_epoch)
 
     def update(self, rollouts: Sequence[StepSequence], progress: Progress | None = None) -> dict[str, float]:
-        """Improve the policy with the worst fraction ``epsilon`` of ``rollouts`` of the present policy.
+        """Improve the policy with the worst fraction ``epsilon`` of ``rollouts`` of the current policy.
 
         Returns:
-            What the learner tells of those, what there is to tell of all, and ``epsilon``.
+            Metrics of the learner, metrics of all rollouts, and ``epsilon``.
 
         Raises:
-            DataError: A reward is NaN or Inf; nothing was learned.
+            DataError: A reward is NaN or Inf; nothing was changed.
         """
         if not rollouts:
             raise ValueError("rollouts must hold at least one rollout, got none")
-        found, epsilon = Rollouts.of(rollouts), self.epsilon
-        returns = found.discounted_returns(self.config.return_discount)
+        batch, epsilon = Rollouts.of(rollouts), self.epsilon
+        returns = batch.discounted_returns(self.config.return_discount)
         if not np.isfinite(returns).all():
             number = int(np.flatnonzero(~np.isfinite(returns))[0])
             raise DataError(f"rewards of rollout {number} hold NaN or Inf: they sum up to {returns[number]}")
-        # With all of them in their own order, the first epochs are those of the learner alone.
-        kept = found if epsilon == 1.0 else found.take(worst_indices(returns, epsilon))
-        metrics = self.learner.update(kept, progress)
+        # The worst epsilon-percentile of returns (Rajeswaran et al. 2017, algorithm 1). With all rollouts in their
+        # original order, the first epochs equal those of the learner alone.
+        worst = batch if epsilon == 1.0 else batch.take(worst_indices(returns, epsilon))
+        metrics = self.learner.update(worst, progress)
         self._num_epochs += 1
-        full = full_set_metrics(found.discounted_returns(1.0), found.lengths)
+        full = full_set_metrics(batch.discounted_returns(1.0), batch.lengths)
         return {**metrics, **full, "epsilon": epsilon}
 
     def to(self, device: str | torch.device | None = None) -> None:
@@ -153,21 +154,21 @@ class EPOpt(Stateful, EpochLearner):
         self.learner.to(device)
 
     def fingerprint(self) -> str:
-        """Learner and own numbers as a short text; a snapshot fits an EPOpt with the same one."""
+        """Learner and settings as a short text, which a snapshot must match."""
         c = self.config
         own = (c.epsilon, c.warmup_epochs, c.rollouts_per_epoch, c.return_discount)
         return fingerprint_of(self, f"{self.learner.fingerprint()} {own!r}")
 
     @property
     def arithmetic(self) -> int:
-        """That of the learner."""
+        """``arithmetic`` of the learner."""
         return self.learner.arithmetic
 
 
 def _as_ppo(values: Values) -> Values:
-    """The options of the PPO inside: its epochs have the steps of all rollouts, if their length is known."""
-    most = values["max_steps"]
-    return {**values, "steps_per_epoch": None if most is None else values["rollouts_per_epoch"] * most}
+    """The options of the inner PPO, whose epochs have the steps of all rollouts, if their length is known."""
+    max_steps = values["max_steps"]
+    return {**values, "steps_per_epoch": None if max_steps is None else values["rollouts_per_epoch"] * max_steps}
 
 
 def _build(given: BuildOptions, train: Any, test: Sequence[EnvUpdate]) -> EPOpt:
@@ -191,8 +192,8 @@ def _notes(given: BuildOptions, epochs: int) -> list[str]:
     domains = parts_of(Domains, given.values)
     if domains.randomize == "none" and not domains.randomize_param and domains.num_test_tasks is None:
         notes.append(
-            "nothing is drawn: all rollouts are of the nominal environment, of which EPOpt then prefers the "
-            f"unlucky ones; say what varies: {option_text('randomize_param', ['NAME=LOW:HIGH'])}"
+            "nothing is randomized: all rollouts are of the nominal environment, and EPOpt learns from the unlucky "
+            f"ones; name the parameters to randomize: {option_text('randomize_param', ['NAME=LOW:HIGH'])}"
         )
     return notes
 

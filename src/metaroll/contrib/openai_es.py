@@ -1,4 +1,4 @@
-"""OpenAI's evolution strategy: a gradient of the mean from shaped fitness, followed by Adam."""
+"""OpenAI's evolution strategy: a gradient of the mean from shaped fitness, for Adam."""
 
 from __future__ import annotations
 
@@ -28,14 +28,12 @@ __all__ = ["OpenAIES", "OpenAIESConfig"]
 class OpenAIESConfig(Config):
     """Settings of OpenAI's evolution strategy."""
 
-    population: Annotated[AtLeastTwo, "Number of candidates K of an epoch."] = 16
+    population: Annotated[AtLeastTwo, "Number of candidates K per epoch."] = 16
     sigma: Annotated[Positive, Was("noise"), "Standard deviation of the candidates."] = 0.05
     learning_rate: Annotated[Positive, "Learning rate (Adam)."] = 0.02
-    weight_decay: Annotated[Weight, "Pulls the mean to 0."] = 0.0
+    weight_decay: Annotated[Weight, "Decay of the mean toward 0."] = 0.0
     mirrored: Annotated[bool, "Draw candidates in pairs on both sides of the mean."] = True
-    shaping: Annotated[Literal["ranks", "utilities", "standardized"], "What is learned from in place of fitness."] = (
-        "ranks"
-    )
+    shaping: Annotated[Literal["ranks", "utilities", "standardized"], "Transformation of the fitness."] = "ranks"
 
 
 @final
@@ -43,8 +41,8 @@ class OpenAIESConfig(Config):
 class OpenAIES(OpenAIESConfig, Search[GradientState]):
     """Evolution strategy of Salimans et al. 2017 (arXiv:1703.03864, algorithm 1), with Adam.
 
-    The mean follows ``1 / (K sigma) sum F_k e_k`` of shaped fitness F and normal numbers e, less ``weight_decay`` times
-    itself.
+    The gradient of the mean is ``1 / (K sigma) sum F_k e_k`` with shaped fitness F and standard normal e, less
+    ``weight_decay`` times the mean.
     """
 
     def start(self, mean: Any) -> GradientState:
@@ -64,6 +62,7 @@ class OpenAIES(OpenAIESConfig, Search[GradientState]):
         return self.sigma
 
     def learned(self, state: GradientState, candidates: np.ndarray, fitness: np.ndarray) -> GradientState:
+        # e_k, (K, P), and 1 / (K sigma) sum_k F_k e_k, (P,) (Salimans et al. 2017, algorithm 1)
         normal = (candidates - state.mean) / self.sigma
         gradient = shaped(fitness, self.shaping) @ normal / (len(fitness) * self.sigma)
         return ascended(state, gradient - self.weight_decay * state.mean, self.learning_rate)

@@ -1,4 +1,4 @@
-"""Recurrent SAC: policy and critics that remember, for what one observation does not show."""
+"""Recurrent SAC: soft actor-critic with recurrent policy and critics, for partially observable environments."""
 
 from __future__ import annotations
 
@@ -83,38 +83,38 @@ class RecurrentSACConfig(RandomFirst, SoftUpdate, OffPolicyConfig):
 
     complete = True
 
-    hidden_size: Annotated[Whole, "Width of the memories of a policy and of critics that are not given."] = 64
-    segment_length: Annotated[Whole, "Steps of a segment; batch_size steps are so many segments."] = 32
-    burn_in: Annotated[Count, "Steps before these, which only bring memories up."] = 8
+    hidden_size: Annotated[Whole, "Width of the hidden state of default policies and critics."] = 64
+    segment_length: Annotated[Whole, "Steps of a segment; batch_size must be a multiple of it."] = 32
+    burn_in: Annotated[Count, "Steps before a segment that only warm up the hidden states."] = 8
 
     def check(self) -> None:
         super().check()
         if self.n_step != 1:
             raise self.wrong("n_step", "be 1, since segments have the rewards of all their steps")
         if self.batch_size % self.segment_length:
-            hint = "it counts replayed steps, which come in whole segments"
+            hint = "it counts replayed steps, in complete segments"
             raise self.wrong("batch_size", f"be a multiple of {self.shown('segment_length')}", hint)
 
 
 class SegmentSizes(NamedTuple):
-    """Steps of a segment: to learn from, and before these, to bring memories up."""
+    """Steps of a segment: to learn from, and before these, to warm up the hidden states."""
 
     length: int
     burn_in: int
 
 
 class SegmentTensors(NamedTuple):
-    """N segments of burn-in and T steps, and the M of these steps that were taken, which are learned from.
+    """N segments of burn-in and T steps, of which the M valid steps are learned from.
 
     Attributes:
-        inputs: What memories see, observation and last action (0 at the start of an episode) side by side, of the
-            burn-in, the T steps, and what follows: ``(burn_in + T + 1, N, obs_dim + act_dim)``.
+        inputs: Inputs of the recurrent cells, observation and last action (0 at the start of an episode), of the
+            burn-in, the T steps, and the step after them: ``(burn_in + T + 1, N, obs_dim + act_dim)``.
         keep: 0 where an episode begins, else 1, ``(burn_in + T + 1, N, 1)``.
-        rows: Where the steps lie, ``t N + n`` with t from 0 behind the burn-in, ``(M,)``; what follows a step lies N
-            later.
+        rows: Flat indices of the steps, ``t N + n`` with t from 0 after the burn-in, ``(M,)``; the successor of a step
+            has the index plus N.
         actions: In the policy's units, ``(M, act_dim)``.
         rewards: Scaled, ``(M,)``.
-        discounts: What the value of the successor counts, 0 after a termination, ``(M,)``.
+        discounts: Weight of the successor's value, 0 after a termination, ``(M,)``.
     """
 
     inputs: Tensor
@@ -128,41 +128,41 @@ class SegmentTensors(NamedTuple):
 def segment_tensors(
     batch: SegmentBatch, space: gymnasium.Space[Any], burn_in: int, device: torch.device, reward_scale: float
 ) -> SegmentTensors:
-    """What was drawn, on ``device``, time first.
+    """The sampled segments on ``device``, with time as first axis.
 
-    What was done before a segment is not known: a last action of 0 stands for it.
+    The action before a segment is unknown, and replaced by 0.
     """
     count, length = batch.mask.shape
     rows = map_leaves(lambda leaf, _: leaf.reshape(count * (length + 1), *leaf.shape[2:]), batch.observations)
-    seen = flatten_batch(space, rows)
-    acted = batch.actions.reshape(count, length, -1)
-    inputs = np.zeros((length + 1, count, seen.shape[-1] + acted.shape[-1]), np.float32)
-    inputs[..., : seen.shape[-1]] = seen.reshape(count, length + 1, -1).swapaxes(0, 1)
+    observations = flatten_batch(space, rows)
+    actions, obs_dim = batch.actions.reshape(count, length, -1), observations.shape[-1]
+    inputs = np.zeros((length + 1, count, obs_dim + actions.shape[-1]), np.float32)
+    inputs[..., :obs_dim] = observations.reshape(count, length + 1, -1).swapaxes(0, 1)
     begins = batch.starts.T
-    inputs[1:, :, seen.shape[-1] :] = np.where(begins[1:, :, None], np.float32(0.0), acted.swapaxes(0, 1))
-    learned = batch.mask.T[burn_in:]
+    inputs[1:, :, obs_dim:] = np.where(begins[1:, :, None], np.float32(0.0), actions.swapaxes(0, 1))
+    valid = batch.mask.T[burn_in:]
 
-    def told(column: np.ndarray) -> Tensor:
+    def tensor(column: np.ndarray) -> Tensor:
         return torch.as_tensor(column).to(device)
 
     def steps(column: np.ndarray) -> Tensor:
-        return told(column.swapaxes(0, 1)[burn_in:][learned])
+        return tensor(column.swapaxes(0, 1)[burn_in:][valid])
 
     return SegmentTensors(
-        told(inputs),
-        told((~begins[..., None]).astype(np.float32)),
-        told(np.flatnonzero(learned)),
-        steps(acted),
+        tensor(inputs),
+        tensor((~begins[..., None]).astype(np.float32)),
+        tensor(np.flatnonzero(valid)),
+        steps(actions),
         steps(batch.rewards) * reward_scale,
         steps(batch.discounts),
     )
 
 
 def features_of(cell: GRUCell, segments: SegmentTensors, burn_in: int) -> Tensor:
-    """Memory and input of each row behind the burn-in, ``((T + 1) N, H + obs_dim + act_dim)``.
+    """Hidden state and input of each row after the burn-in, ``((T + 1) N, H + obs_dim + act_dim)``.
 
-    The burn-in only brings the memory up, from an empty one; no gradient goes there (Kapturowski et al. 2019,
-    "Recurrent experience replay in distributed reinforcement learning", section 3).
+    The burn-in only warms up the hidden state, from zero, without gradient (Kapturowski et al. 2019, "Recurrent
+    experience replay in distributed reinforcement learning", section 3).
     """
     before, inputs = segments.inputs[:burn_in], segments.inputs[burn_in:]
     hidden = None
@@ -174,13 +174,13 @@ def features_of(cell: GRUCell, segments: SegmentTensors, burn_in: int) -> Tensor
 
 
 class RecurrentCritics(nn.Module):
-    """K action values ``Q_k(h, x, a)`` of a memory ``h`` that is theirs, of what it saw last, and of an action.
+    """K action values ``Q_k(h, x, a)`` of their own hidden state ``h``, the current input ``x``, and an action.
 
     Args:
         env_spec: Spaces.
         count: Number of critics K.
-        hidden_size: Width H of the memory, a GRU's over observations and last actions.
-        hidden_sizes: Widths of the hidden layers behind it.
+        hidden_size: Width H of the hidden state of a GRU over observations and last actions.
+        hidden_sizes: Widths of the hidden layers after it.
         hidden_nonlinearity: See ``MLP``.
         init: See ``initialize_linear``.
         generator: Source of the initial weights; ``None`` means fresh entropy.
@@ -207,12 +207,12 @@ class RecurrentCritics(nn.Module):
         self.values = Critics(wide, count, hidden_sizes, hidden_nonlinearity, init=init, generator=generator)
 
     def forward(self, features: Tensor, actions: Tensor, *, fixed: bool = False) -> Tensor:
-        """Values ``(K, M)`` of ``features_of`` M steps and ``actions (M, act_dim)`` in [-1, 1]; see ``Critics``."""
+        """Values ``(K, M)`` for ``features_of`` M steps and ``actions (M, act_dim)`` in [-1, 1]; see ``Critics``."""
         return self.values(features, actions, fixed=fixed)
 
 
 class RecurrentNetworks(NamedTuple):
-    """A policy, its critics and their targets, each with a memory of its own, and the temperature."""
+    """Policy, critics and target critics, each with its own hidden state, and temperature."""
 
     policy: TanhGaussianGRUPolicy
     critics: RecurrentCritics
@@ -221,13 +221,13 @@ class RecurrentNetworks(NamedTuple):
 
 
 class SegmentLosses(NamedTuple):
-    """What a gradient step is made of: a loss and what is told of it for critics and policy, and more of M steps.
+    """The losses of a gradient step, their numbers for the log, and values of M steps.
 
     Attributes:
         critics, policy: The losses.
-        critics_seen, policy_seen: ``CRITIC_LOSSES`` and ``POLICY_LOSSES``.
+        critics_seen, policy_seen: Values of ``CRITIC_LOSSES`` and ``POLICY_LOSSES``.
         log_prob: Log-densities of the policy's actions, ``(M,)``.
-        errors: Of the first critic, ``(M,)``.
+        errors: TD errors of the first critic, ``(M,)``.
     """
 
     critics: Tensor
@@ -239,57 +239,61 @@ class SegmentLosses(NamedTuple):
 
 
 def segment_losses(networks: RecurrentNetworks, segments: SegmentTensors, burn_in: int, noise: Tensor) -> SegmentLosses:
-    """The losses of critics and policy (Haarnoja et al. 2018b, arXiv:1812.05905, equations 5 and 9), with memories.
+    """The losses of critics and policy (Haarnoja et al. 2018b, arXiv:1812.05905, equations 5 and 9), recurrent.
 
-    Policy and critics have a memory of their own each, of observations and last actions (Ni et al. 2022,
-    arXiv:2110.05038, section 4.2). Both losses are of the same weights, so that each memory is computed once: neither
-    network may be stepped before both gradients are known, but the policy, which the critics' loss does not hang on.
+    Policy and critics have separate recurrent cells over observations and last actions (Ni et al. 2022,
+    arXiv:2110.05038, section 4.2). Both losses use the same weights, so that hidden states are computed once: the
+    critics must not be stepped before both gradients are known; the policy may, since the critics' loss does not
+    depend on it.
 
     Args:
-        networks: All of them.
+        networks: All networks.
         segments: Segments.
-        burn_in: How many of their rows only bring memories up.
-        noise: Standard normal numbers for the next actions and for those of now, ``(2, M, act_dim)``.
+        burn_in: Number of rows that only warm up the hidden states.
+        noise: Standard normal noise for the next actions and for the current ones, ``(2, M, act_dim)``.
     """
+    # Indices of the M steps and of their successors; features (h, x) of the policy, ((T + 1) N, H + obs_dim + act_dim)
     now, after = segments.rows, segments.rows + segments.inputs.shape[1]
-    seen = features_of(networks.policy.cell, segments, burn_in)
+    policy_features = features_of(networks.policy.cell, segments, burn_in)
+    # y = r + d (min_k Q'_k(h', x', a') - alpha ln pi(a' | h', x')), (M,), with a' ~ pi (equations 3 and 5)
     with torch.no_grad():
-        actions, log_prob = _sampled(networks.policy, seen[after], noise[0])
+        actions, log_prob = _sampled(networks.policy, policy_features[after], noise[0])
         following = features_of(networks.target_critics.cell, segments, burn_in)[after]
         values = networks.target_critics(following, actions).amin(dim=0)
         values = soft_values(values, log_prob, networks.temperature())
         target = bootstrapped(segments.rewards, segments.discounts, values)
-    judged = features_of(networks.critics.cell, segments, burn_in)[now]
-    predicted = networks.critics(judged, segments.actions)
+    # J_Q = sum_k mean((Q_k(h, x, a) - y)^2) / 2, Q (K, M) (equation 5)
+    critic_features = features_of(networks.critics.cell, segments, burn_in)[now]
+    predicted = networks.critics(critic_features, segments.actions)
     critics, first = critics_loss(predicted, target), predicted.detach()[0]
 
-    actions, log_prob = _sampled(networks.policy, seen[now], noise[1])
-    values = networks.critics(judged.detach(), actions, fixed=True).amin(dim=0)
-    policy, told = soft_policy_loss(log_prob, values, networks.temperature()), log_prob.detach()
+    # J_pi = mean(alpha ln pi(a | h, x) - min_k Q_k(h, x, a)), a ~ pi, (M, act_dim) (equation 9)
+    actions, log_prob = _sampled(networks.policy, policy_features[now], noise[1])
+    values = networks.critics(critic_features.detach(), actions, fixed=True).amin(dim=0)
+    policy, log_prob = soft_policy_loss(log_prob, values, networks.temperature()), log_prob.detach()
     critics_seen = torch.stack([critics.detach(), first.mean()])
-    return SegmentLosses(
-        critics, policy, critics_seen, torch.stack([policy.detach(), told.mean()]), told, target - first
-    )
+    policy_seen = torch.stack([policy.detach(), log_prob.mean()])
+    return SegmentLosses(critics, policy, critics_seen, policy_seen, log_prob, target - first)
 
 
 def _sampled(policy: TanhGaussianGRUPolicy, features: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-    """Actions in [-1, 1] and their log-densities, reparameterized."""
+    """Reparametrized actions in [-1, 1], ``(M, act_dim)``, and their log-densities ``(M,)``."""
     mean, log_std = policy.net(features).chunk(2, dim=-1)
     return squashed_sample(mean, log_std.clamp(*policy.log_std_bounds), noise)
 
 
 @final
 class RecurrentSoftTrainer(ReplayTrainer):
-    """Steps down ``segment_losses``, then the temperature; targets follow. The host never waits.
+    """Steps down ``segment_losses``, then of temperature and targets. They never synchronize with the device.
 
     Args:
-        policy: What is trained.
-        critics: Its values.
-        exploration: What acts.
-        settings: How.
-        sizes: Of segments.
+        policy: The policy to train.
+        critics: Its critics.
+        exploration: The behavior policy.
+        settings: Hyperparameters of the steps.
+        sizes: Sizes of segments.
         seed: Seed of the noise of gradient steps.
-        device: Where they run.
+        device: Device of the networks.
     """
 
     def __init__(
@@ -303,7 +307,7 @@ class RecurrentSoftTrainer(ReplayTrainer):
         device: torch.device,
     ) -> None:
         self.settings, self.sizes = settings, sizes
-        self.target_entropy = cast("float", settings.target_entropy)  # known: soft_settings
+        self.target_entropy = cast("float", settings.target_entropy)  # filled in by soft_settings
         temperature = Temperature(settings.init_temperature if settings.temperature is None else settings.temperature)
         self.networks = RecurrentNetworks(policy, critics, target_of(critics), temperature)
         rates = {"critics": settings.qf_lr, "policy": settings.policy_lr}
@@ -317,10 +321,12 @@ class RecurrentSoftTrainer(ReplayTrainer):
         losses = segment_losses(networks, batch, self.sizes.burn_in, self.draw_noise(2, *batch.actions.shape))
         self.trained.step("policy", losses.policy)  # first: see segment_losses
         self.trained.step("critics", losses.critics)
+        # Temperature: J = -mean(ln alpha (ln pi + H)) (Haarnoja et al. 2018b, equation 18)
         if settings.temperature is None:
             loss = temperature_loss(networks.temperature.log, losses.log_prob, self.target_entropy)
             self.trained.step("temperature", loss)
             self.means.add(TEMPERATURE_LOSSES, networks.temperature())
+        # Polyak averaging of the targets: Q' <- (1 - tau) Q' + tau Q
         self.trained.follow("target_critics", "critics", settings.tau)
         self.means.add(CRITIC_LOSSES, losses.critics_seen)
         self.means.add(POLICY_LOSSES, losses.policy_seen)
@@ -338,17 +344,18 @@ class RecurrentSoftTrainer(ReplayTrainer):
 
 @final
 class RecurrentSAC(OffPolicyLearner[RecurrentSACConfig]):
-    """SAC whose policy and critics remember, each with a GRU of its own over observations and last actions.
+    """SAC with a recurrent policy and recurrent critics, each with its own GRU over observations and last actions.
 
-    For what one observation does not show: velocities, delays, domain parameters that differ from episode to episode
-    (recurrent SAC of Yang and Nguyen 2021, arXiv:2110.12628, and Ni et al. 2022, arXiv:2110.05038). Where rewards tell
-    more than observations do, a ``TrialWrapper`` adds them. It learns from segments of episodes. Memories begin empty
-    there, and are brought up by the steps of the burn-in (Kapturowski et al. 2019, section 3): those of the critics
-    never act, so that none could be stored, and stored ones would be of networks that are no more.
+    For partial observability: velocities, delays, domain parameters that vary between episodes (recurrent SAC of Yang
+    and Nguyen 2021, arXiv:2110.12628, and Ni et al. 2022, arXiv:2110.05038). Where rewards are informative beyond
+    observations, a ``TrialWrapper`` adds them. It learns from segments of episodes. Hidden states start at zero there,
+    and are warmed up by the burn-in (Kapturowski et al. 2019, section 3): the critics do not run during collection, so
+    there is none to store, and a stored one would belong to outdated networks.
 
-    Arguments are those of ``OffPolicyLearner``: actions are a Box; ``policy`` is a ``LastActionPolicy`` around a
-    ``TanhGaussianGRUPolicy``, ``qf`` ``RecurrentCritics`` of two (of ``hidden_size`` and a layer of 64 where nothing is
-    given); ``replay_buffer`` is a ``ReplayBuffer`` without priorities or goals in hindsight; the policy itself acts.
+    Arguments are those of ``OffPolicyLearner``, for Box actions. ``policy`` is a ``LastActionPolicy`` around a
+    ``TanhGaussianGRUPolicy``, ``qf`` ``RecurrentCritics`` of two. Defaults have ``hidden_size`` and one layer of 64.
+    ``replay_buffer`` is a ``ReplayBuffer`` without priorities or hindsight goals. The policy itself is the behavior
+    policy.
     """
 
     config_class: ClassVar[type[OffPolicyConfig]] = RecurrentSACConfig
@@ -360,14 +367,14 @@ class RecurrentSAC(OffPolicyLearner[RecurrentSACConfig]):
         if min(self.config.warmup_steps, self._replay.capacity) < needed:
             expected = f"be at least {needed}, and so must the capacity of the replay buffer, {self._replay.capacity}"
             segments = (
-                f"{sum(self.sizes)} steps (with a burn-in) of each of {self.config.num_envs} rollouts are a segment"
+                f"a segment has {sum(self.sizes)} steps (with burn-in), in each of {self.config.num_envs} rollouts"
             )
             with named_as(self.config.names_given):
                 raise self.config.wrong("warmup_steps", expected, segments)
 
     @property
     def sizes(self) -> SegmentSizes:
-        """Steps of a segment that are learned from, and before these."""
+        """Steps of a segment, and of its burn-in."""
         return SegmentSizes(self.config.segment_length, self.config.burn_in)
 
     def make(self, policy: Any, qf: Any, exploration_policy: Any) -> Made:
@@ -383,7 +390,7 @@ class RecurrentSAC(OffPolicyLearner[RecurrentSACConfig]):
         return Made(policy, qf, explorer.policy, trainer)
 
     def sample_segments(self) -> tuple[SegmentBatch, SegmentTensors]:
-        """Segments of ``batch_size`` steps from the buffer, and the same as they are learned from."""
+        """Segments of ``batch_size`` steps from the buffer, and their tensors for gradient steps."""
         drawn = self._buffer.sample_segments(
             self.config.batch_size // self.sizes.length,
             self._generator,
@@ -395,7 +402,7 @@ class RecurrentSAC(OffPolicyLearner[RecurrentSACConfig]):
         return drawn, segment_tensors(drawn, space, self.sizes.burn_in, self.device, self.config.reward_scale)
 
     def train_once(self, itr: int, paths: Sequence[Mapping[str, Any]]) -> float:
-        """``gradient_steps`` steps on segments, as soon as the buffer is filled; ``average_return``."""
+        """``gradient_steps`` steps on segments, once the buffer is filled; returns ``average_return``."""
         if self.is_filled:
             for _ in range(self.config.gradient_steps):
                 self._trainer.step(self.sample_segments()[1])
@@ -405,15 +412,15 @@ class RecurrentSAC(OffPolicyLearner[RecurrentSACConfig]):
 
 def _require_flat(spec: EnvSpec) -> EnvSpec:
     if holds_images(spec.observation_space):
-        raise TypeError(f"RecurrentSAC sees numbers, no images, got {spec.observation_space}: sac has an encoder")
+        raise TypeError(f"RecurrentSAC does not support images, got {spec.observation_space}: sac has an encoder")
     return spec
 
 
 def _checked_buffer(buffer: Any) -> ReplayBuffer:
     if not isinstance(buffer, ReplayBuffer) or not buffer.draws_plainly:
         raise TypeError(
-            "replay_buffer must be a ReplayBuffer without priorities or goals in hindsight, which segments do not "
-            f"have, got {type(buffer).__name__}"
+            "replay_buffer must be a ReplayBuffer without priorities or hindsight goals, for use with segments, got "
+            f"{type(buffer).__name__}"
         )
     return buffer
 
@@ -421,7 +428,7 @@ def _checked_buffer(buffer: Any) -> ReplayBuffer:
 def _networks(
     spec: EnvSpec, policy: Any, qf: Any, hidden_size: int, generator: torch.Generator
 ) -> tuple[LastActionPolicy, RecurrentCritics]:
-    """What was given, if it fits, or drawn."""
+    """The given networks, if they fit, or the defaults."""
     wide = widened_spec(spec, spec.act_dim)
     options: dict[str, Any] = {"init": "fan_in", "generator": generator}
     if policy is None:
@@ -441,7 +448,7 @@ def _networks(
 
 
 def networks(spec: EnvSpec, given: BuildOptions) -> Networks:
-    """Policy and critics of the options; none for what they do not see, or do."""
+    """Policy and critics from the options; none for unsupported spaces."""
     if not is_continuous(spec) or holds_images(spec.observation_space):
         return None, None
     sizes, activation, options = network_options(given)

@@ -30,9 +30,9 @@ class SNESConfig(Config):
     """Settings of separable natural evolution strategies."""
 
     population: Annotated[
-        AtLeastTwo | None, "Number of candidates of an epoch; null means 4 + int(3 ln P) for P parameters."
+        AtLeastTwo | None, "Number of candidates per epoch; null means 4 + int(3 ln P) for P parameters."
     ] = None
-    init_sigma: Annotated[Positive, Was("init_std"), "Standard deviation of the candidates at first."] = 0.5
+    init_sigma: Annotated[Positive, Was("init_std"), "Initial standard deviation of the candidates."] = 0.5
     learning_rate: Annotated[Positive, Was("mean_rate"), "Learning rate of the mean."] = 1.0
     sigma_learning_rate: Annotated[
         Weight | None,
@@ -44,7 +44,7 @@ class SNESConfig(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class SNESState(SearchState):
-    """Where SNES stands.
+    """State of SNES.
 
     Attributes:
         std: Standard deviation of each parameter ``(P,)``.
@@ -58,7 +58,7 @@ class SNESState(SearchState):
 class SNES(SNESConfig, Search[SNESState]):
     """Separable natural evolution strategy (Schaul et al. 2011; Wierstra et al. 2014, arXiv:1106.4487, algorithm 6).
 
-    With utilities u and normal numbers s, ``mean += learning_rate std sum u s`` and
+    With utilities u and standard normal s, ``mean += learning_rate std sum u s`` and
     ``std *= exp(sigma_learning_rate / 2 sum u (s^2 - 1))``.
     """
 
@@ -68,7 +68,7 @@ class SNES(SNESConfig, Search[SNESState]):
         return SNESState(mean=center, best=center.copy(), std=np.full(len(center), float(self.init_sigma)))
 
     def num_candidates(self, state: SNESState) -> int:
-        """``population``, or what follows from the number of parameters."""
+        """``population``, or its default for the number of parameters."""
         return default_population(len(state.mean)) if self.population is None else self.population
 
     def ask(self, state: SNESState, generator: np.random.Generator) -> np.ndarray:
@@ -85,7 +85,10 @@ class SNES(SNESConfig, Search[SNESState]):
         rate = (
             (3.0 + math.log(n)) / (5.0 * math.sqrt(n)) if self.sigma_learning_rate is None else self.sigma_learning_rate
         )
+        # Utilities u_k, (K,), and s_k = (x_k - mu) / sigma, (K, P)
         weights, normal = utilities(fitness), (candidates - state.mean) / state.std
+        # mu += eta_mu sigma sum_k u_k s_k, sigma *= exp(eta_sigma / 2 sum_k u_k (s_k^2 - 1)), (P,) (Wierstra et al.
+        # 2014, algorithm 6)
         return replace(
             state,
             mean=state.mean + self.learning_rate * state.std * (weights @ normal),

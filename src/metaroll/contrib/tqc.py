@@ -1,4 +1,4 @@
-"""TQC: SAC with critics that say distributions, whose largest atoms are left out."""
+"""TQC: SAC with distributional critics, truncated by dropping their largest atoms."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ class TQCConfig(SACConfig):
     """Settings of ``TQC``."""
 
     num_critics: Annotated[Whole, "Number of critics."] = 5
-    num_atoms: Annotated[Whole, "Number of atoms of each."] = 25
-    dropped_atoms: Annotated[Count, "Atoms for each critic that are left out of targets, the largest of all."] = 2
+    num_atoms: Annotated[Whole, "Number of atoms per critic."] = 25
+    dropped_atoms: Annotated[Count, "Atoms per critic to drop from targets: the largest of the pooled atoms."] = 2
 
     def check(self) -> None:
         super().check()
@@ -61,42 +61,46 @@ class TQCConfig(SACConfig):
 
 
 def fit_truncated_critics(nets: SoftNets, batch: TransitionBatch, noise: Tensor, num_dropped: int) -> CriticLosses:
-    """A step of the critics down the quantile loss of Kuznetsov et al. 2020 (arXiv:2005.04269, equations 11 to 13).
+    """One step of the critics down the quantile loss of Kuznetsov et al. 2020 (arXiv:2005.04269, equations 11 to 13).
 
     Args:
-        nets: All networks; critics say atoms.
+        nets: All networks; critics return atoms.
         batch: Transitions.
-        noise: Standard normal numbers for the next actions, ``(B, act_dim)``.
-        num_dropped: Atoms that are left out, of all critics together.
+        noise: Standard normal noise for the next actions, ``(B, act_dim)``.
+        num_dropped: Number of atoms to drop, of all critics together.
     """
+    # a' ~ pi(. | s'), (B, act_dim); the smallest target atoms z_(i)(s', a'), (K, B, M) -> (B, K M - dropped)
     following = nets.sample(batch.next_observations, noise)
     atoms = smallest_atoms(nets.target_critics(batch.next_observations, following.actions), num_dropped)
-    # y_i = r + gamma (z_(i) - alpha ln pi(a' | s')), (B, K M - dropped)
+    # y_i = r + gamma (z_(i) - alpha ln pi(a' | s')), (B, K M - dropped) (equation 11)
     values = soft_values(atoms, following.log_prob[:, None], nets.temperature())
     target = bootstrapped(batch.rewards[:, None], batch.discounts[:, None], values)
+    # theta_km(s, a), (K, B, M), and their mean, (B,)
     predicted = nets.critics(batch.observations, batch.actions)
     means = mean_value(predicted)
+    # Quantile Huber loss between theta and y (equations 12 and 13), its gradient (K, B, M), and Adam on the critics
     loss, grad_atoms = quantile_huber_loss(predicted, target, batch.weights)
     nets.critics.descend(grad_atoms)
     return CriticLosses(loss, torch.stack([loss, means.mean()]), target.mean(dim=-1) - means)
 
 
 def mean_value(atoms: Tensor) -> Tensor:
-    """The mean of all atoms of all critics, ``(B,)`` of ``(K, B, M)``."""
+    """The mean over all atoms of all critics, ``(K, B, M)`` -> ``(B,)``."""
     return atoms.mean(dim=(0, 2))
 
 
 def improve_policy_by_means(nets: SoftNets, batch: TransitionBatch, noise: Tensor) -> PolicyLosses:
-    """A step of the policy down ``mean(alpha ln pi(a | s) - mean of all atoms)`` (Kuznetsov 2020, equation 14).
+    """One step of the policy down ``mean(alpha ln pi(a | s) - mean of all atoms)`` (Kuznetsov 2020, equation 14).
 
     Args:
-        nets: All networks; critics say atoms.
-        batch: Transitions, of which the observations count.
-        noise: Standard normal numbers for the actions, ``(B, act_dim)``.
+        nets: All networks; critics return atoms.
+        batch: Transitions; only the observations are used.
+        noise: Standard normal noise for the actions, ``(B, act_dim)``.
     """
+    # a ~ pi(. | s), (B, act_dim), and the atoms z_km(s, a), (K, B, M)
     sample = nets.sample(batch.observations, noise)
     atoms = nets.critics(batch.observations, sample.actions)
-    # dL/dz = -1 / (K M B), of every atom alike; from there to the actions.
+    # dL/dz = -1 / (K M B) for every atom; the chain rule gives dL/da, (B, act_dim).
     grad_actions = nets.critics.pull_actions(torch.full_like(atoms, -1.0 / atoms.numel()))
     return descend_entropy(nets, sample, noise, mean_value(atoms), grad_actions)
 
@@ -105,13 +109,13 @@ def improve_policy_by_means(nets: SoftNets, batch: TransitionBatch, noise: Tenso
 class TQC(OffPolicyLearner[TQCConfig]):
     """Truncated quantile critics (Kuznetsov et al. 2020, arXiv:2005.04269), with the policy and temperature of SAC.
 
-    Each critic says atoms, whose distribution is that of the return. Targets are the atoms of all critics together
-    without the largest, so that they say less too much. How many these are depends on the task: the paper leaves out 2
-    of 25 in most, 5 in Hopper, none in HalfCheetah; its critics have three layers of 512.
+    Each critic returns atoms, which represent the distribution of the return. Targets pool the atoms of all critics and
+    drop the largest, which reduces overestimation. Their number depends on the task: the paper drops 2 of 25 in most, 5
+    in Hopper, none in HalfCheetah; its critics have three layers of 512.
 
-    Arguments are those of ``OffPolicyLearner``: actions are a Box; ``policy`` is a ``TanhGaussianMLPPolicy``, ``qf``
-    ``Critics`` of ``num_critics`` with ``num_atoms`` (of two layers of 256 where nothing is given); the policy itself
-    acts.
+    Arguments are those of ``OffPolicyLearner``, for Box actions. ``policy`` is a ``TanhGaussianMLPPolicy``, ``qf``
+    ``Critics`` of ``num_critics`` with ``num_atoms``. Defaults have two hidden layers of 256. The policy itself is the
+    behavior policy.
     """
 
     config_class: ClassVar[type[OffPolicyConfig]] = TQCConfig
@@ -120,7 +124,7 @@ class TQC(OffPolicyLearner[TQCConfig]):
         """See ``OffPolicyLearner``.
 
         Raises:
-            ShapeError: Critics say another number of atoms.
+            ShapeError: The critics have a different number of atoms.
         """
         spec = require_box(self.env_spec, "TQC", "sac (DiscreteSAC), dqn and ppo learn choices")
         config, count, num_atoms = self.config, self.config.num_critics, self.config.num_atoms
@@ -143,7 +147,7 @@ class TQC(OffPolicyLearner[TQCConfig]):
 
 
 def networks(spec: EnvSpec, given: BuildOptions) -> Networks:
-    """Policy and critics of the options."""
+    """Policy and critics from the options."""
     values = given.values
     return actor_and_critics(TanhGaussianMLPPolicy, values["num_critics"], spec, given, values["num_atoms"])
 

@@ -51,7 +51,7 @@ def gae(
         flows through it), else an array.
 
     Raises:
-        ShapeError: An argument does not have the shape said above.
+        ShapeError: An argument does not have the shape above.
         TypeError: An argument holds no real numbers, or ``terminated`` neither booleans nor numbers.
         ValueError: ``discount`` or ``gae_lambda`` lies outside; ``bounds`` or ``lengths`` do not fit; ``terminated``
             holds numbers other than 0 and 1; or a rollout that was cut off has no value of its last observation.

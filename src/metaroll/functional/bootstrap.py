@@ -29,11 +29,11 @@ _BLOCK_NUMBERS = 1 << 20
 """Numbers of all resamples that are held at once."""
 
 _ROUNDING = 1e-13
-"""Standard errors below this share of the statistic itself are what rounding left of 0."""
+"""Standard errors below this share of the statistic are rounding errors of 0."""
 
 
 class Interval(NamedTuple):
-    """Bounds of a confidence interval; NaN where the data say nothing about it (a single task)."""
+    """Bounds of a confidence interval; NaN if the data do not determine it (a single task)."""
 
     low: float
     high: float
@@ -62,8 +62,8 @@ def bootstrap_ci(
         num_reps: Number of resamples.
         alpha: The interval is to hold the true value with probability ``1 - alpha``; in (0, 1).
         ci_sides: 2, or 1: each bound then holds on its own with probability ``1 - alpha``; both are returned.
-        bias_correction: Return ``2 stat - mean(stat*)`` as the statistic. The interval stays as it is. What is won in
-            bias may be lost in variance, most of all with few samples.
+        bias_correction: Return ``2 stat - mean(stat*)`` as the statistic. The interval does not change. Less
+            bias may cost variance, most of all with few samples.
         studentized: Whether to divide by standard errors. They are ``std / sqrt(n)`` for ``np.mean``. For any other
             statistic they are jackknife estimates, with n times the work, and meaningless where the statistic jumps
             (quantiles).
@@ -71,12 +71,12 @@ def bootstrap_ci(
 
     Returns:
         The statistic, the lower and the upper bounds, shape ``(d,)`` each (``(1,)`` for data of shape ``(n,)``). A
-        column that says nothing about the spread has the bounds -inf and inf: a single sample (that is not NaN), and,
+        column without information about the spread has the bounds -inf and inf: a single sample (that is not NaN), and,
         studentized, samples that are all alike, or so few that too many resamples are. Resamples whose statistic is
         NaN, as those of nothing but NaN are for ``np.nanmean``, do not count.
 
     Raises:
-        TypeError: ``data`` are no array of real numbers, or ``stat_fcn`` cannot be called so.
+        TypeError: ``data`` is not an array of real numbers, or ``stat_fcn`` has another signature.
         ShapeError: ``data`` or the statistic have another shape.
         ValueError: The statistic of a column with a NaN is NaN. One that leaves them out, as ``np.nanmean``, is not.
 
@@ -121,7 +121,7 @@ def bootstrap_ci(
     low, high = np.where(alone, -math.inf, low), np.where(alone, math.inf, high)
     if not bias_correction:
         return stat, low, high
-    known = ~np.isnan(replications)  # a resample of NaN alone says nothing
+    known = ~np.isnan(replications)  # without resamples of NaN alone
     return 2.0 * stat - replications.mean(axis=0, where=True if known.all() else known), low, high
 
 

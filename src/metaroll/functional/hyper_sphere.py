@@ -44,7 +44,7 @@ def sample_from_hyper_sphere_surface(
 
     Raises:
         TypeError: A number is no integer.
-        ValueError: There is no such method, or it cannot draw in so many dimensions.
+        ValueError: There is no such method, or it cannot draw in that many dimensions.
     """
     dim = check_whole("num_dim", num_dim)
     number = 1 if num_samples is None else check_whole("num_samples", num_samples, low=0)
@@ -69,14 +69,14 @@ def sample_from_hyper_sphere_surface(
 
 def _accepted(draw: Callable[[tuple[int, int]], np.ndarray], dim: int, number: int, max_square: float) -> np.ndarray:
     """The first ``number`` drawn vectors, shape ``(number, dim)``, with a squared norm above 0 and below the limit."""
-    found = [np.empty((0, dim))]
+    accepted = [np.empty((0, dim))]
     missing = number
     while missing:
         vectors = draw((min(2 * missing + 64, _MAX_NUMBERS // dim + 1), dim))
         square = np.einsum("nd,nd->n", vectors, vectors)
-        found.append(vectors[(square > 0.0) & (square < max_square)][:missing])
-        missing -= len(found[-1])
-    return np.concatenate(found)
+        accepted.append(vectors[(square > 0.0) & (square < max_square)][:missing])
+        missing -= len(accepted[-1])
+    return np.concatenate(accepted)
 
 
 def _marsaglia(dim: int, number: int, generator: np.random.Generator) -> np.ndarray:

@@ -1,8 +1,8 @@
-"""Loops that numba compiles where it is installed (the extra ``fast``); without it, callers take their way in NumPy.
+"""Loops compiled by numba if it is installed (the extra ``fast``); otherwise callers use NumPy.
 
-Both ways give the same bits, so nothing but speed depends on numba. Importing numba and compiling take some seconds.
-They wait until a loop has been asked for so many numbers in this process that NumPy has taken about as long: short
-programs never pay. Nothing is cached on disk (numba would unpickle it).
+Both paths are bit-identical, so numba only affects speed. Importing numba and compiling take some seconds; both are
+deferred until NumPy has spent about as long on a loop in this process, so short programs never pay. Nothing is cached
+on disk (numba would unpickle it).
 """
 
 from __future__ import annotations
@@ -190,10 +190,10 @@ def _warp_by_steps(x: np.ndarray, y: np.ndarray, weights: np.ndarray, buffers: n
                 y0, y1, y2, y3 = y[p, f][there:], y[p, f + 1][there:], y[p, f + 2][there:], y[p, f + 3][there:]
                 given = buffers[4 + f // 4 % 2 if f else 3]  # never what is written: a loop of vectors needs that
                 if f + 4 < dims:
-                    found = buffers[5 - f // 4 % 2]
+                    target = buffers[5 - f // 4 % 2]
                     for k in range(count):
                         a, b, d, e = x0[k] - y0[k], x1[k] - y1[k], x2[k] - y2[k], x3[k] - y3[k]
-                        found[k] = given[k] + a * a + b * b + d * d + e * e
+                        target[k] = given[k] + a * a + b * b + d * d + e * e
                 else:
                     for k in range(count):
                         a, b, d, e = x0[k] - y0[k], x1[k] - y1[k], x2[k] - y2[k], x3[k] - y3[k]

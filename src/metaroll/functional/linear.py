@@ -97,8 +97,8 @@ def _matmul(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     rows, columns = x.detach().numpy(), weight.detach().numpy()
     if rows.ndim == 3:
         return torch.from_numpy(matmul_rows(rows, columns))
-    found = matmul_rows(block_rows(rows), columns)
-    return torch.from_numpy(found.reshape(-1, found.shape[-1])[: len(rows)])
+    products = matmul_rows(block_rows(rows), columns)
+    return torch.from_numpy(products.reshape(-1, products.shape[-1])[: len(rows)])
 
 
 def _add_matmul(

@@ -119,7 +119,7 @@ def draw_followed_steps(bounds: np.ndarray, batch_size: int, *, generator: Gener
         generator: Source of randomness, or its seed; ``None`` means fresh entropy.
 
     Raises:
-        ValueError: There are not so many.
+        ValueError: There are fewer.
     """
     size = check_whole("batch_size", batch_size)
     candidates = np.setdiff1d(np.arange(bounds[-1]), bounds[1:] - 1)

@@ -44,13 +44,13 @@ def adapted_spread(
     """How far the next sets reach: nearer after a success, ``spread / factor^2``, else farther, ``spread * factor``.
 
     Args:
-        spread: How far the last sets reached.
+        spread: Spread of the last sets.
         improved: Whether one of them was better than the mean.
         factor: At least 1.
-        bounds: Minimum and maximum spread. Normal noise stays within them; a radius that leaves them begins anew with
+        bounds: Minimum and maximum spread. Normal noise is clipped to them; a radius outside restarts from
             ``initial``.
         noise: See ``noisy_sets``.
-        initial: Spread of the beginning.
+        initial: Initial spread.
     """
     changed = spread / factor**2 if improved else spread * factor
     low, high = bounds

@@ -1,4 +1,4 @@
-"""Losses of proximal policy optimization, and their gradients by hand, for rows of a minibatch.
+"""Losses of proximal policy optimization, with hand-written gradients, for the rows of a minibatch.
 
 The clipped surrogate is equation 7 of Schulman et al. 2017 (arXiv:1707.06347). B counts rows, A entries of an action, n
 choices. All losses are means over rows and are to be minimized. Surrogate and value loss take arrays of NumPy or torch.
@@ -36,11 +36,11 @@ class Surrogate(NamedTuple):
     """Sums over rows, to be divided by B, and the gradient of the loss.
 
     Attributes:
-        objective: Of ``min(r A, clip(r, 1 - c, 1 + c) A)``; the loss is minus its mean.
-        d_log_prob: Gradient ``(B,)`` of the loss by the log-probabilities.
-        kl: Of ``ratio - 1 - log ratio``: its mean estimates ``KL(old || new)`` without bias and is never negative (the
+        objective: Sum of ``min(r A, clip(r, 1 - c, 1 + c) A)``; the loss is its negative mean.
+        d_log_prob: Gradient ``(B,)`` of the loss w.r.t. the log-probabilities.
+        kl: Sum of ``ratio - 1 - log ratio``: its mean is an unbiased, non-negative estimate of ``KL(old || new)`` (the
             estimator k3 of J. Schulman, "Approximating KL divergence").
-        num_clipped: Rows whose ratio was clipped.
+        num_clipped: Number of rows whose ratio was clipped.
     """
 
     objective: Any
@@ -50,7 +50,7 @@ class Surrogate(NamedTuple):
 
 
 class ValueLoss(NamedTuple):
-    """The sum of squared errors over rows; the loss is its mean, of which ``d_values (B,)`` is the gradient."""
+    """The sum of squared errors over rows; the loss is its mean, with the gradient ``d_values (B,)``."""
 
     squares: Any
     d_values: Rows
@@ -59,12 +59,14 @@ class ValueLoss(NamedTuple):
 def clipped_surrogate(log_prob: Rows, old_log_prob: Rows, advantages: Rows, clip_range: float) -> Surrogate:
     """``-mean(min(r A, clip(r, 1 - c, 1 + c) A))`` with ``r = exp(log_prob - old_log_prob)``; all ``(B,)``."""
     xp = _namespace(log_prob)
+    # r = pi(a | s) / pi_old(a | s), (B,)
     log_ratio = log_prob - old_log_prob
     ratio = xp.exp(log_ratio)
+    # r A and clip(r, 1 - c, 1 + c) A, (B,) (Schulman et al. 2017, equation 7)
     plain = ratio * advantages
     clipped = _clip(ratio, 1.0 - clip_range, 1.0 + clip_range)
     clipped *= advantages
-    # Where the clipped term is the smaller one it is constant: no gradient. Else d(r A) / d log_prob = r A.
+    # dL/dln pi = -r A / B, (B,); where the clipped term is smaller, it is constant and the gradient 0.
     d_log_prob = xp.where(plain <= clipped, plain, 0.0)
     d_log_prob *= -1.0 / len(ratio)
     change = ratio - 1.0
@@ -73,20 +75,22 @@ def clipped_surrogate(log_prob: Rows, old_log_prob: Rows, advantages: Rows, clip
 
 
 def clipped_value_loss(values: Rows, targets: Rows, old_values: Rows, clip_range: float | None = None) -> ValueLoss:
-    """``mean((V - R)^2)`` and its gradient by the values; all ``(B,)``.
+    """``mean((V - R)^2)`` and its gradient w.r.t. the values; all ``(B,)``.
 
-    With ``clip_range`` c it is ``mean(max((V - R)^2, (V_old + clip(V - V_old, -c, c) - R)^2))``, as in the code of the
-    authors of PPO.
+    With ``clip_range`` c it is ``mean(max((V - R)^2, (V_old + clip(V - V_old, -c, c) - R)^2))``, as in the code of
+    PPO's authors.
     """
+    # V(s) - R, (B,)
     error = values - targets
     size = len(values)
     if clip_range is None:
-        return ValueLoss(error @ error, error * (2.0 / size))
+        return ValueLoss(error @ error, error * (2.0 / size))  # dL/dV = 2 (V - R) / B, (B,)
     xp = _namespace(values)
+    # V_old + clip(V - V_old, -c, c) - R, (B,)
     change = values - old_values
     clipped_error = old_values + _clip(change, -clip_range, clip_range) - targets
     plain, clipped = error * error, clipped_error * clipped_error
-    # The clipped term moves with V only inside the range, where both are the same.
+    # The clipped term depends on V only inside the range, where both terms are equal.
     gradient = xp.where((plain >= clipped) | (abs(change) <= clip_range), error, 0.0)
     gradient *= 2.0 / size
     return ValueLoss(_sum(xp.maximum(plain, clipped)), gradient)
@@ -97,25 +101,25 @@ def _namespace(rows: Rows) -> Any:
 
 
 def _sum(rows: Rows) -> Any:
-    return rows.sum() if isinstance(rows, torch.Tensor) else np.add.reduce(rows)  # half the time of a method
+    return rows.sum() if isinstance(rows, torch.Tensor) else np.add.reduce(rows)  # twice as fast as the method
 
 
 def _clip(rows: Rows, low: float, high: float) -> Rows:
     if isinstance(rows, torch.Tensor):
         return rows.clamp(low, high)
-    clipped = np.maximum(rows, low)  # np.clip takes three times as long for some dozen rows
+    clipped = np.maximum(rows, low)  # np.clip takes three times as long for a few dozen rows
     return np.minimum(clipped, high, out=clipped)
 
 
 class GaussianRows(NamedTuple):
-    """Log-densities of actions, and what their gradients are made of.
+    """Log-densities of actions, and the ingredients of their gradients.
 
     Attributes:
         log_prob: ``(B,)``.
-        deviations: ``z = (a - mean) / std``, ``(B, A)``. The gradient of a log-density by the mean is ``z / std``, by
-            ``log_std`` it is ``z^2 - 1``.
+        deviations: ``z = (a - mean) / std``, ``(B, A)``. The gradient of a log-density w.r.t. the mean is ``z / std``,
+            w.r.t. ``log_std`` it is ``z^2 - 1``.
         inverse_std: ``1 / std (A,)``.
-        entropy: Of each row, whose gradient by ``log_std`` is 1.
+        entropy: Entropy of each row; its gradient w.r.t. ``log_std`` is 1.
     """
 
     log_prob: np.ndarray
@@ -125,10 +129,12 @@ class GaussianRows(NamedTuple):
 
 
 def gaussian_rows(actions: np.ndarray, mean: np.ndarray, log_std: np.ndarray) -> GaussianRows:
-    """Of ``actions (B, A)`` of ``N(mean, exp(log_std)^2)`` with ``mean (B, A)`` and ``log_std (A,)``."""
+    """Log-densities of ``actions (B, A)`` under ``N(mean, exp(log_std)^2)``, ``mean (B, A)`` and ``log_std (A,)``."""
     inverse_std, total = np.exp(-log_std), float(np.add.reduce(log_std))
+    # z = (a - mu) / sigma, (B, A)
     z = actions - mean
     z *= inverse_std
+    # ln pi = -sum_i (z_i^2 / 2 + ln sigma_i + ln(2 pi) / 2), (B,)
     log_prob = np.einsum("ba,ba->b", z, z)
     log_prob *= np.float32(-0.5)
     log_prob -= np.float32(total + len(log_std) * _HALF_LOG_2PI)
@@ -151,21 +157,22 @@ def categorical_log_prob(log_probs: np.ndarray, actions: np.ndarray) -> tuple[np
 def categorical_log_prob_gradient(
     log_probs: np.ndarray, actions: np.ndarray, entropy: np.ndarray, d_log_prob: np.ndarray, d_entropy: np.ndarray
 ) -> np.ndarray:
-    """Gradient ``(B, n)`` by the logits of a loss with gradients ``(B,)`` by log-probability and entropy.
+    """Gradient ``(B, n)`` of a loss w.r.t. the logits, from those ``(B,)`` w.r.t. log-probability and entropy.
 
     ``d log p_a / d logit_j = [a = j] - p_j`` and ``d H / d logit_j = -p_j (log p_j + H)``.
     """
     probs = np.exp(log_probs)
+    # dL/dH dH/dlogit_j + dL/dln pi dln pi/dlogit_j, both with the factor p_j, (B, n)
     gradient = log_probs + entropy[:, None]
     gradient *= -d_entropy[:, None]
     gradient -= d_log_prob[:, None]
     gradient *= probs
-    gradient[np.arange(len(actions)), actions] += d_log_prob
+    gradient[np.arange(len(actions)), actions] += d_log_prob  # the term [a = j]
     return gradient
 
 
 def standardize(advantages: np.ndarray) -> np.ndarray:
-    """``(A - mean) / (std + 1e-8)`` of ``advantages (B,)``, with the sample's standard deviation; one row is kept."""
+    """``(A - mean) / (std + 1e-8)`` of ``advantages (B,)``, with the sample's deviation; a single row is unchanged."""
     size = len(advantages)
     if size < 2:
         return advantages

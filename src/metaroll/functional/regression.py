@@ -86,16 +86,16 @@ def solve_ridge(gram: np.ndarray, moments: np.ndarray, coefficient: float) -> np
     if not (np.isfinite(gram).all() and np.isfinite(moments).all()):
         raise ValueError("features and targets of a ridge regression must be finite, got NaN, Inf or too large numbers")
     ridges = coefficient * np.eye(gram.shape[-1])
-    found = _by_cholesky(gram + ridges, moments)
-    if found is not None:
-        return found
+    solution = _by_cholesky(gram + ridges, moments)
+    if solution is not None:
+        return solution
     if gram.ndim > 2:  # each by itself, so that one does not change the others
         return np.stack([solve_ridge(g, m, coefficient) for g, m in zip(gram, moments, strict=True)])
     smallest = max(coefficient, np.finfo(float).eps * float(np.trace(gram)), np.finfo(float).tiny)
     for power in range(1, _TRIES + 1):
-        found = _by_cholesky(gram + smallest * 10.0**power * np.eye(len(gram)), moments)
-        if found is not None:
-            return found
+        solution = _by_cholesky(gram + smallest * 10.0**power * np.eye(len(gram)), moments)
+        if solution is not None:
+            return solution
     return np.linalg.lstsq(gram + ridges, moments, rcond=None)[0]
 
 
@@ -112,9 +112,9 @@ class RidgeFit(NamedTuple):
     """Ridge regressions of d numbers on k features, ``offset + features @ weights``.
 
     Attributes:
-        weights: ``(k, d)``; 0 for numbers of which features say nothing.
+        weights: ``(k, d)``; 0 for numbers that features do not predict.
         offset: ``(d,)``.
-        left_out: What regressions without a row's fold say of it, ``(n, d)``.
+        left_out: Held-out predictions, by regressions without a row's fold, ``(n, d)``.
     """
 
     weights: np.ndarray
@@ -123,18 +123,18 @@ class RidgeFit(NamedTuple):
 
 
 def cross_fitted_ridge(features: np.ndarray, targets: np.ndarray, folds: np.ndarray) -> RidgeFit:
-    """For each target the ridge regression with the least error of rows whose fold is left out (cross-fitting).
+    """For each target the ridge regression with the smallest error on held-out folds (cross-fitting).
 
-    Where no coefficient, from 1e-8 to 0.1 of the sum of squares of the features, makes a smaller error than the mean
-    does, the regression is that mean.
+    If no coefficient, from 1e-8 to 0.1 of the sum of squares of the features, has a smaller error than the mean, the
+    regression is that mean.
 
-    Folds, not single rows: what is said of a row without it alone is ``(y_hat - h y) / (1 - h)`` with its leverage h
-    (Hastie, Tibshirani and Friedman 2009, eq. 7.64), which tells the row's own target to whoever knows ``y_hat``.
+    Folds, not single rows: a leave-one-out prediction is ``(y_hat - h y) / (1 - h)`` with the leverage h of the row
+    (Hastie, Tibshirani and Friedman 2009, eq. 7.64), which leaks the row's own target given ``y_hat``.
 
     Args:
-        features: Of about unit size, ``(n, k)``.
+        features: Of about unit scale, ``(n, k)``.
         targets: ``(n, d)``.
-        folds: Number of the fold of each row, ``(n,)``; two folds or more.
+        folds: Index of the fold of each row, ``(n,)``; two folds or more.
     """
     shape = (len(_SHARES), *targets.shape)
     left_out, means = np.zeros(shape), np.zeros(targets.shape)
@@ -145,13 +145,13 @@ def cross_fitted_ridge(features: np.ndarray, targets: np.ndarray, folds: np.ndar
         means[out] = targets[~out].mean(axis=0)
     errors = np.square(left_out - targets).sum(axis=1)
     best, columns = errors.argmin(axis=0), np.arange(targets.shape[1])
-    tells = errors[best, columns] < np.square(means - targets).sum(axis=0)
+    explained = errors[best, columns] < np.square(means - targets).sum(axis=0)
     weights, offsets = _ridges(features, targets)
     level = targets.mean(axis=0)
     return RidgeFit(
-        np.where(tells, weights[best, :, columns].T, 0.0),
-        np.where(tells, offsets[best, columns], level),
-        np.where(tells, left_out[best, :, columns].T, level),
+        np.where(explained, weights[best, :, columns].T, 0.0),
+        np.where(explained, offsets[best, columns], level),
+        np.where(explained, left_out[best, :, columns].T, level),
     )
 
 
@@ -163,8 +163,8 @@ def _ridges(features: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.n
     sizes, vectors = np.linalg.eigh(rows.T @ rows if is_tall else rows @ rows.T)
     sizes = np.maximum(sizes, 0.0)
     turned = vectors.T @ (rows.T @ centered if is_tall else centered)
-    found = [vectors @ (turned / (sizes + max(share * sizes.sum(), _TINIEST))[:, None]) for share in _SHARES]
-    weights = np.stack(found if is_tall else [rows.T @ one for one in found])
+    solutions = [vectors @ (turned / (sizes + max(share * sizes.sum(), _TINIEST))[:, None]) for share in _SHARES]
+    weights = np.stack(solutions if is_tall else [rows.T @ one for one in solutions])
     return weights, level - middle @ weights
 
 
@@ -173,13 +173,13 @@ def _by_cholesky(systems: np.ndarray, moments: np.ndarray) -> np.ndarray | None:
     # It loads slowly, and few runs need it.
     from scipy.linalg.lapack import dposv  # pyright: ignore[reportAttributeAccessIssue] (written in Fortran)
 
-    found = np.empty(moments.shape)
+    solutions = np.empty(moments.shape)
     for index in np.ndindex(moments.shape[:-1]):
         # Transposed, it lies as Fortran wants it, and is not copied.
-        _, found[index], failed = dposv(systems[index].T, moments[index], overwrite_a=True)
+        _, solutions[index], failed = dposv(systems[index].T, moments[index], overwrite_a=True)
         if failed:
             return None
-    return found if np.isfinite(found).all() else None
+    return solutions if np.isfinite(solutions).all() else None
 
 
 def grams_of_blocks(blocks: np.ndarray, firsts: np.ndarray) -> np.ndarray:

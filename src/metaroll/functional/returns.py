@@ -126,8 +126,8 @@ def _scan_one(y: np.ndarray, discount: float, first: int, stop: int, carry: floa
 
 
 def _scan_lanes(y: np.ndarray, discount: float, bounds: np.ndarray) -> None:
-    """All rollouts in place, side by side; the last entry of ``y`` is 0, stays so, and is nobody's step."""
-    nobody = len(y) - 1
+    """All rollouts in place, in parallel; the last entry of ``y`` is 0, and serves as padding."""
+    padding = len(y) - 1
     order = np.argsort(bounds[:-1] - bounds[1:], kind="stable")
     first, last = bounds[:-1][order], bounds[1:][order] - 1
     lengths = last - first + 1
@@ -140,14 +140,14 @@ def _scan_lanes(y: np.ndarray, discount: float, bounds: np.ndarray) -> None:
                 break
             num_steps = min(max(1, _CHUNK // lanes), longest - done)
             steps = last[:lanes] - np.arange(done, done + num_steps)[:, None]
-            np.copyto(steps, nobody, where=steps < first[:lanes])
+            np.copyto(steps, padding, where=steps < first[:lanes])
             block = y.take(steps)
             for k in range(num_steps):
                 if done or k:
                     block[k] += discount * row[:lanes]
                 row = block[k]
             y[steps] = block
-            y[nobody] = 0.0
+            y[padding] = 0.0
             done += num_steps
     for i in range(int(np.searchsorted(-lengths, -done))):
         _scan_one(y, discount, int(first[i]), int(last[i]) + 1 - done, float(row[i]) if done else None)
@@ -228,25 +228,25 @@ def discounted_sum(data: Any, gamma: float) -> Any:
 
 
 def n_step_sums(
-    rewards: np.ndarray, terminated: np.ndarray, goes_on: np.ndarray, discount: float
+    rewards: np.ndarray, terminated: np.ndarray, continues: np.ndarray, discount: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Sums of the next rewards of N steps, cut where an episode ends (Sutton and Barto 2018, eq. 7.1).
+    """n-step sums of rewards for N steps, cut at the end of an episode (Sutton and Barto 2018, eq. 7.1).
 
-    ``R = r_0 + g r_1 + ... + g^(k-1) r_(k-1)``, where k is K, or less where an episode ends before: a terminated
-    episode is worth nothing after that, one that was cut off is worth what its last observation is.
+    ``R = r_0 + g r_1 + ... + g^(k-1) r_(k-1)``, where k is K, or less if an episode ends before: the value after a
+    termination is 0; a truncated episode bootstraps with its last observation.
 
     Args:
-        rewards: Of the step itself and the K - 1 after it, ``(N, K)``.
-        terminated: Whether the episode terminates with each, bool ``(N, K)``.
-        goes_on: Whether each is followed by the next one of its episode, bool ``(N, K)``.
+        rewards: Rewards of the step itself and the K - 1 after it, ``(N, K)``.
+        terminated: Whether the episode terminates at each step, bool ``(N, K)``.
+        continues: Whether each step is followed by the next one of its episode, bool ``(N, K)``.
         discount: g.
 
     Returns:
         The sums in float64 ``(N,)``; k of each ``(N,)``; ``g^k``, or 0 where the last step counted is a termination,
         in float64 ``(N,)``.
     """
-    counted = np.ones(rewards.shape, dtype=bool)  # a step counts if all before it go on
-    np.logical_and.accumulate(goes_on[:, :-1], axis=1, out=counted[:, 1:])
+    counted = np.ones(rewards.shape, dtype=bool)  # a step counts if the episode continues after all steps before it
+    np.logical_and.accumulate(continues[:, :-1], axis=1, out=counted[:, 1:])
     powers = discount ** np.arange(rewards.shape[1] + 1)
     sums = np.where(counted, rewards, 0.0) @ powers[:-1]
     counts = counted.sum(axis=1)

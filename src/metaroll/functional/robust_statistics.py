@@ -31,22 +31,22 @@ __all__ = [
 ]
 
 _MOST_EXACT = 12
-"""Differences of which all subsets are looked at: 4,095."""
+"""Maximum number of differences for enumeration of all subsets: 4,095."""
 _NUM_SUBSETS = 9_999
-"""Subsets that are drawn of more of them: a valid interval of its own (Hartigan 1969, section 3)."""
+"""Number of random subsets otherwise: a valid interval as well (Hartigan 1969, section 3)."""
 _BLOCK = 1 << 22
 _NUM_REPS = 10_000
 
 
 def interquartile_mean(scores: Any) -> float:
-    """Mean of the middle half of all ``scores``, of any shape: a quarter is left out at either end.
+    """Mean of the middle half of all ``scores``, of any shape.
 
-    Of n scores, ``n // 4`` are left out at either end, as by ``scipy.stats.trim_mean(scores, 0.25, axis=None)``.
+    Of n scores, ``n // 4`` are trimmed at either end, as by ``scipy.stats.trim_mean(scores, 0.25, axis=None)``.
 
     Raises:
-        ShapeError: There is no score.
-        TypeError: They are no numbers.
-        ValueError: One is not finite.
+        ShapeError: ``scores`` is empty.
+        TypeError: ``scores`` are not numbers.
+        ValueError: A score is not finite.
     """
     flat = _finite("scores", scores).reshape(1, -1)
     if not flat.size:
@@ -62,7 +62,7 @@ def interval_of_iqm(
     method: str = "percentile",
     generator: Generator = None,
 ) -> Interval:
-    """Stratified bootstrap interval of the ``interquartile_mean``: runs are drawn anew in each task by itself.
+    """Stratified bootstrap interval of the ``interquartile_mean``: runs are resampled within each task.
 
     Args:
         scores: One row per run (seed), one column per task, shape ``(N, M)``; ``(N,)`` is a single task. Scores of
@@ -77,8 +77,8 @@ def interval_of_iqm(
 
     Raises:
         ShapeError: ``scores`` have another shape.
-        TypeError: They are no numbers.
-        ValueError: One is not finite, or ``confidence`` not in (0, 1).
+        TypeError: ``scores`` are not numbers.
+        ValueError: A score is not finite, or ``confidence`` not in (0, 1).
     """
     runs = _runs("scores", scores)
     tail, num_reps = (1.0 - check_fraction("confidence", confidence)) / 2.0, check_whole("num_reps", num_reps)
@@ -91,7 +91,7 @@ def interval_of_iqm(
 
 
 def probability_of_improvement(x: Any, y: Any) -> float:
-    """How likely a run of X scores above one of Y in the same task, ``P(X > Y) + P(X = Y) / 2``, mean over tasks.
+    """Probability that a run of X scores above one of Y in the same task, ``P(X > Y) + P(X = Y) / 2``, mean over tasks.
 
     Args:
         x: Scores of X, one row per run, one column per task, shape ``(N_x, M)``; ``(N_x,)`` is a single task.
@@ -99,8 +99,8 @@ def probability_of_improvement(x: Any, y: Any) -> float:
 
     Raises:
         ShapeError: ``x`` and ``y`` have different tasks.
-        TypeError: They are no numbers.
-        ValueError: One is not finite.
+        TypeError: ``x`` or ``y`` are not numbers.
+        ValueError: A score is not finite.
     """
     runs_x, runs_y = _pair(x, y)
     return float(_improvement(runs_x[None], runs_y[None])[0])
@@ -115,14 +115,14 @@ def interval_of_improvement(
     method: str = "percentile",
     generator: Generator = None,
 ) -> Interval:
-    """Stratified bootstrap interval of ``probability_of_improvement``: runs of X and of Y are drawn anew in each task.
+    """Stratified bootstrap interval of ``probability_of_improvement``: runs of X and Y are resampled within tasks.
 
-    Arguments as of ``interval_of_iqm``; NaN where X or Y has a single run.
+    Arguments as of ``interval_of_iqm``; NaN if X or Y has a single run.
 
     Raises:
         ShapeError: ``x`` and ``y`` have different tasks.
-        TypeError: They are no numbers.
-        ValueError: One is not finite, or ``confidence`` not in (0, 1).
+        TypeError: ``x`` or ``y`` are not numbers.
+        ValueError: A score is not finite, or ``confidence`` not in (0, 1).
     """
     runs_x, runs_y = _pair(x, y)
     tail, num_reps = (1.0 - check_fraction("confidence", confidence)) / 2.0, check_whole("num_reps", num_reps)
@@ -140,19 +140,19 @@ def wilson_interval(successes: Any, trials: Any, *, confidence: float = 0.95) ->
     """Bounds of Wilson's score interval for the probability of success.
 
     ``(k + z^2/2 -+ z sqrt(k (n - k) / n + z^2/4)) / (n + z^2)`` for k of n, with z the normal quantile of the level
-    (Wilson 1927). It stays within [0, 1] and has a width even where all or none succeed.
+    (Wilson 1927). It stays within [0, 1] and has positive width even if all or none succeed.
 
     Args:
         successes: Numbers of successes k, from 0 to ``trials``; a number, or an array of any shape.
-        trials: Numbers of trials n; shape of ``successes``, or one that goes with it. 0 trials give the bounds 0 and 1.
+        trials: Numbers of trials n; same shape as ``successes``, or broadcastable. 0 trials give the bounds 0 and 1.
         confidence: Level of the interval.
 
     Returns:
         Lower and upper bounds: two numbers, or two arrays.
 
     Raises:
-        TypeError: They are no numbers.
-        ValueError: They are no whole numbers, there are more successes than trials, or ``confidence`` is not in (0, 1).
+        TypeError: ``successes`` or ``trials`` are not numbers.
+        ValueError: They are not integers, there are more successes than trials, or ``confidence`` is not in (0, 1).
     """
     k, n = np.broadcast_arrays(_finite("successes", successes), _finite("trials", trials))
     wrong = (k < 0) | (k > n) | (k != np.round(k)) | (n != np.round(n))
@@ -170,8 +170,8 @@ def wilson_interval_of_tasks(rates: Any, trials: int, *, confidence: float = 0.9
     ``n = min(N, M p (1 - p) / s^2) (z / t)^2`` stands for the number of trials N, with ``s^2`` the variance of the
     shares over tasks, and t the quantile with M - 1 degrees of freedom (Korn and Graubard 1998, *Confidence intervals
     for proportions with small expected number of positive counts estimated from survey data*; with Wilson's interval
-    Dean and Pagano 2015). Trials that repeat each other count once; where all tasks have only successes, or none, a
-    task counts as a trial.
+    Dean and Pagano 2015). Perfectly correlated trials count once; if all tasks have only successes, or none, a task
+    counts as a trial.
 
     Args:
         rates: Share of successes in each task, ``(M,)``.
@@ -179,8 +179,8 @@ def wilson_interval_of_tasks(rates: Any, trials: int, *, confidence: float = 0.9
         confidence: Level of the interval.
 
     Raises:
-        ShapeError: ``rates`` is no vector.
-        TypeError, ValueError: They are no shares.
+        ShapeError: ``rates`` is not a vector.
+        TypeError, ValueError: ``rates`` are not shares.
     """
     shares = _finite("rates", rates)
     if shares.ndim != 1 or not shares.size:
@@ -258,7 +258,7 @@ def _finite(name: str, values: Any) -> np.ndarray:
 
 
 def fewest_differences(tail: float = 0.025) -> int:
-    """How many differences it takes to tell a bound with probability ``tail`` beyond it: six for 2.5 %."""
+    """Number of differences needed for a bound with probability ``tail`` beyond it: six for 2.5 %."""
     return math.ceil(-math.log2(check_fraction("tail", tail)))
 
 
@@ -268,13 +268,13 @@ def sign_flip_interval(differences: Any, tail: float = 0.025, seed: Any = 0) -> 
     Args:
         differences: Of M independent pairs.
         tail: Probability beyond each bound.
-        seed: Of the subsets that are drawn, where there are too many to look at all of them.
+        seed: Seed of the random subsets, used if there are too many to enumerate.
 
     Returns:
-        NaN bounds where there are fewer than ``fewest_differences(tail)``.
+        NaN bounds if there are fewer than ``fewest_differences(tail)``.
 
     Raises:
-        ShapeError: They are no vector.
+        ShapeError: ``differences`` is not a vector.
     """
     values = _checked(differences)
     if len(values) < fewest_differences(tail):
@@ -285,17 +285,17 @@ def sign_flip_interval(differences: Any, tail: float = 0.025, seed: Any = 0) -> 
 
 
 def sign_flip_p_value(differences: Any, seed: Any = 0) -> float:
-    """One-sided: how often differences ``(M,)`` with signs of chance have at least the mean that they have.
+    """One-sided p value: how often differences ``(M,)`` with random signs have at least the observed mean.
 
     ``p = (1 + #{subsets with a mean of at most 0}) / (1 + #subsets)``: flipping the signs of a subset does not lower
     the sum of all where its own sum is at most 0. The empty one, which flips nothing, counts.
 
     Args:
         differences: Of M independent pairs.
-        seed: As of ``sign_flip_interval``.
+        seed: See ``sign_flip_interval``.
 
     Raises:
-        ShapeError: They are no vector.
+        ShapeError: ``differences`` is not a vector.
     """
     means = _subset_means(_checked(differences), seed)
     return float((1 + np.count_nonzero(means <= 0.0)) / (1 + len(means)))
@@ -309,7 +309,7 @@ def _checked(differences: Any) -> np.ndarray:
 
 
 def _subset_means(values: np.ndarray, seed: Any) -> np.ndarray:
-    """Means of all subsets that are not empty, or of some that are drawn."""
+    """Means of all nonempty subsets, or of a random sample of them."""
     count = len(values)
     if count <= _MOST_EXACT:
         members = (np.arange(1, 2**count)[:, None] >> np.arange(count)) & 1
@@ -319,6 +319,6 @@ def _subset_means(values: np.ndarray, seed: Any) -> np.ndarray:
     for start in range(0, _NUM_SUBSETS, size):
         members = generator.integers(0, 2, size=(min(size, _NUM_SUBSETS - start), count), dtype=np.int8)
         sizes = members.sum(axis=1, dtype=np.int64)
-        # An empty one has no mean: 2^-13 of them at most; that of all stands in, which is always a typical value.
+        # An empty subset (at most 2^-13 of them) has no mean: use that of all, which is always a typical value.
         means.append(np.where(sizes > 0, members @ values / np.maximum(sizes, 1), values.mean()))
     return np.concatenate(means)

@@ -38,7 +38,7 @@ def add_rows(moments: Moments, rows: np.ndarray) -> Moments:
     """Moments of all rows so far and of ``rows (N, D)``.
 
     Combines both parts by their means and squares (Chan, Golub and LeVeque 1983, equation 2.1), which loses no digits
-    where the mean is large beside the deviations.
+    if the mean is large compared with the deviations.
 
     Raises:
         ShapeError: The rows have another width.

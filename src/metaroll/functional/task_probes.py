@@ -1,4 +1,4 @@
-"""What observations and rollouts tell about the task: small estimators that are tried on what they have not seen."""
+"""Information about the task in observations and rollouts: small estimators, tested on held-out data."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _MOST_INPUTS = 12
 
 
 class Reading(NamedTuple):
-    """How well one number of the task can be read from a point.
+    """How well one parameter of the task can be predicted from a point.
 
     Attributes:
-        r_squared: Share of its variance that is explained in tasks that were left out; at most 1, 0 means nothing.
+        r_squared: Share of its variance explained in held-out tasks; at most 1, 0 means nothing.
         how: ``"entry 3"`` (a line through that entry of the point), ``"all entries"`` (a linear map), ``"neighbors"``.
     """
 
@@ -43,11 +43,11 @@ def nearest_neighbor_accuracy(points: np.ndarray, labels: np.ndarray) -> float:
 
 
 def read_values(points: np.ndarray, values: np.ndarray) -> list[Reading]:
-    """For each number of the task, the best of three readings of it, each tried on tasks that were left out.
+    """For each parameter of the task, the best of three predictors, evaluated on held-out tasks.
 
     Args:
         points: ``(K, R, D)``: R points in each of K tasks.
-        values: ``(K, P)``: numbers of the tasks.
+        values: ``(K, P)``: parameters of the tasks.
     """
     points, values = np.asarray(points, dtype=np.float64), np.asarray(values, dtype=np.float64)
     num_tasks, repeats, size = points.shape
@@ -66,7 +66,7 @@ def read_values(points: np.ndarray, values: np.ndarray) -> list[Reading]:
     readings = []
     for p in range(values.shape[1]):
         entry = int(by_entry[:, p].argmax())
-        # The simplest of equally good ones: an entry, before a map of all, before the neighbors.
+        # Prefer the simplest of equally good ones: an entry, a map of all, the neighbors.
         offers = [
             Reading(float(by_entry[entry, p]) + 1e-3, f"entry {entry}"),
             Reading(float(by_map[p]) + 5e-4, "all entries"),
@@ -80,7 +80,7 @@ def read_values(points: np.ndarray, values: np.ndarray) -> list[Reading]:
 class TransitionModel:
     """A small model of one task: rewards and next observations from observations and actions, by ridge regression.
 
-    Linear and quadratic in observation and action. A rollout belongs to the task whose model is wrong by least.
+    Linear and quadratic in observation and action. A rollout belongs to the task whose model has the smallest error.
 
     Args:
         transitions: One array ``(T, I + O)`` per rollout: inputs (action and observation), then outputs (reward and
@@ -115,7 +115,7 @@ def _standardized(table: np.ndarray) -> np.ndarray:
 
 
 def _left_out_ridge(table: np.ndarray, targets: np.ndarray, tasks: np.ndarray) -> np.ndarray:
-    """Predictions ``(N, P)`` for each task by a linear map that was fitted to the others."""
+    """Predictions ``(N, P)`` for each task by a linear map fitted to the other tasks."""
     design = np.concatenate([np.ones((len(table), 1)), table], axis=1)
     gram, moments = design.T @ design, design.T @ targets
     penalty = _RIDGE * len(table) * np.eye(design.shape[1])

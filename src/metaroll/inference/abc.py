@@ -1,4 +1,4 @@
-"""Approximate Bayesian computation with sequential Monte Carlo: a baseline that needs no neural network and no sbi."""
+"""Approximate Bayesian computation with sequential Monte Carlo: a baseline without neural networks and without sbi."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ Distance = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 class Population(NamedTuple):
-    """Weighted particles whose features are no farther from the observed ones than a tolerance.
+    """Weighted particles with features within a tolerance of the observed ones.
 
     Attributes:
-        normals: Their parameters on the scale on which the prior is a standard normal, ``(n, d)``.
-        features: What was simulated with them, ``(n, F)``.
-        distances: From the observed features, ``(n,)``.
-        weights: Adding up to 1, ``(n,)``.
-        tolerance: Largest distance that was accepted.
+        normals: Their parameters on the scale where the prior is standard normal, ``(n, d)``.
+        features: Their simulated features, ``(n, F)``.
+        distances: Distances from the observed features, ``(n,)``.
+        weights: Importance weights, which sum to 1, ``(n,)``.
+        tolerance: Largest accepted distance.
     """
 
     normals: np.ndarray
@@ -57,35 +57,36 @@ class Population(NamedTuple):
 class ABCSMC:
     """ABC by sequential Monte Carlo (Toni et al. 2009, J. R. Soc. Interface 6), with weights of Beaumont et al. (2009).
 
-    A first population comes from the prior. Each further one is drawn from the last, moved by a kernel, simulated, and
-    accepted where the features are closer to the observed ones than a tolerance: a quantile of the last population's
-    distances, so that it falls by itself (Drovandi and Pettitt 2011). Particles live on the scale on which the prior is
-    a standard normal: none can leave its bounds. At the end they are adjusted by regression (Beaumont et al. 2002).
+    The first population is drawn from the prior. Each further one is drawn from the last, perturbed by a kernel,
+    simulated, and accepted if the features are within a tolerance of the observed ones: a quantile of the last
+    population's distances, which decreases by itself (Drovandi and Pettitt 2011). Particles are on the scale where the
+    prior is standard normal: none can leave its bounds. Finally, they are adjusted by regression (Beaumont et al.
+    2002).
 
-    Simulations whose features are not finite are never accepted.
+    Simulations with non-finite features are never accepted.
 
     Args:
-        prior: What is known before: ``{"mass": (0.5, 2.0), ...}``, or another form that ``as_prior`` takes.
-        num_particles: Particles of a population.
-        quantile: Of the last population's distances, which is the next tolerance.
+        prior: The prior: ``{"mass": (0.5, 2.0), ...}``, or another argument of ``as_prior``.
+        num_particles: Number of particles of a population.
+        quantile: Quantile of the last population's distances that is the next tolerance.
         kernel: ``"normal"``, ``"componentwise"`` or ``"uniform"``: see ``functional/posteriors/populations.py``.
         distance: ``(features (n, F), observed (F,)) -> (n,)``. By default Euclidean, each feature divided by its
             standard deviation under the prior (by 1 where it is constant).
-        min_tolerance: No tolerance is smaller; the first population with it is the last one.
-        least_accepted: Stop after a population of which a smaller share was accepted.
+        min_tolerance: Minimum tolerance; the first population with it is the last one.
+        least_accepted: Stop after a population with a smaller acceptance rate.
         regression: Adjust the last population.
-        seed: Of all randomness.
-        batch_size: Simulations in one call of the simulator.
-        run_dir: Folder in which simulations are kept, and found again; ``None`` keeps them in memory.
-        simulator: What tells simulators apart, text or JSON types: simulations of another one are not used again.
-        progress: Told of every batch of simulations.
+        seed: Seed of all randomness.
+        batch_size: Simulations per call of the simulator.
+        run_dir: Folder in which simulations are kept and reused; ``None`` keeps them in memory.
+        simulator: Identifies the simulator, text or JSON types: simulations of another one are not reused.
+        progress: Called for every batch of simulations.
 
     Attributes:
         population: The last population of the last ``infer``, before the regression.
 
     Raises:
-        TypeError: An argument is of the wrong type.
-        ValueError: It lies outside of what is allowed.
+        TypeError: An argument has the wrong type.
+        ValueError: An argument is out of range.
     """
 
     @understands(own=["batch_size"])
@@ -127,17 +128,17 @@ class ABCSMC:
     def infer(self, simulate: Simulate, observed: Any, num_simulations: int = 10_000) -> Posterior:
         """The posterior of the parameters: draws from the last population, smoothed.
 
-        Its ``description`` tells tolerance, acceptance and effective sample size of every population. A population that
-        the budget cuts off counts where it is at least half full.
+        Its ``description`` has tolerance, acceptance and effective sample size of every population. A population that
+        is cut off by the budget is used if it is at least half full.
 
         Args:
-            simulate: ``thetas (B, d) -> features (B, F)``; NaN in a row says that its simulation failed. Columns are
-                in the order of the prior, or in that of its attribute ``names``, if it has one.
-            observed: Features of what was observed, ``(F,)`` or ``(1, F)``.
-            num_simulations: How many are made at most.
+            simulate: ``thetas (B, d) -> features (B, F)``; NaN in a row means that its simulation failed. Columns are
+                in the order of the prior, or of the function's attribute ``names``, if it has one.
+            observed: Observed features, ``(F,)`` or ``(1, F)``.
+            num_simulations: Maximum number of simulations.
 
         Raises:
-            ShapeError: ``simulate`` returns something else, or ``observed`` has not the shape of its features.
+            ShapeError: ``simulate`` returns another shape, or ``observed`` does not have the shape of its features.
             ValueError: ``observed`` is not finite, or too few simulations gave finite features.
         """
         simulate = named(simulate, self.prior.names)
@@ -146,16 +147,16 @@ class ABCSMC:
         if not np.isfinite(target).all():
             raise ValueError("observed must be finite, got features with NaN or infinity")
         run = _Run(self, simulate, target, budget)
-        population, told = run.first()
-        generations = [told]
+        population, summary = run.first()
+        generations = [summary]
         while run.left and population.tolerance > self._min_tolerance:
             tolerance = max(float(np.quantile(population.distances, self._quantile)), self._min_tolerance)
-            following, told = run.next(population, tolerance, len(generations) + 1)
+            following, summary = run.next(population, tolerance, len(generations) + 1)
             if following is None:
                 break
             population = following
-            generations.append(told)
-            if told["accepted"] < self._least_accepted:
+            generations.append(summary)
+            if summary["accepted"] < self._least_accepted:
                 break
         self.population = population
         return self._posterior(population, target, generations, run.store)
@@ -183,12 +184,12 @@ class ABCSMC:
 
 
 class _Run:
-    """One call of ``infer``: its simulations, and what it has used of them."""
+    """One call of ``infer``: its simulations, and the budget used so far."""
 
     def __init__(self, method: ABCSMC, simulate: Simulate, target: np.ndarray, budget: int) -> None:
         self._method, self._simulate, self._target, self._budget = method, simulate, target, budget
         self.store = SimulationStore(method.prior, None if method._run_dir is None else method._run_dir / "simulations")
-        # What the parameters of all batches depend on.
+        # Everything that the parameters of all batches depend on.
         self._mark = fingerprint(
             "ABC-SMC",
             method.prior.to_plain(),
@@ -207,27 +208,27 @@ class _Run:
         return self._budget - self._used
 
     def first(self) -> tuple[Population, dict[str, Any]]:
-        """The population of the prior, and what is told of it."""
-        method, found = self._method, []
-        while self.left and sum(len(part.thetas) for part in found) < method._num:
-            wanted = min(self.left, method._num - sum(len(part.thetas) for part in found))
-            found.append(self._batch(lambda count, seed: method.prior.sample(count, seed), wanted, 1).usable)
-        features = np.concatenate([part.features for part in found])
-        made = Simulations(np.concatenate([part.thetas for part in found]), features)
+        """The population of the prior, and its summary."""
+        method, batches = self._method, []
+        while self.left and sum(len(part.thetas) for part in batches) < method._num:
+            wanted = min(self.left, method._num - sum(len(part.thetas) for part in batches))
+            batches.append(self._batch(lambda count, seed: method.prior.sample(count, seed), wanted, 1).usable)
+        features = np.concatenate([part.features for part in batches])
+        made = Simulations(np.concatenate([part.thetas for part in batches]), features)
         if len(made.thetas) < method._num:
             raise ValueError(
                 f"only {len(made.thetas)} of {self._used} simulations from the prior gave finite features, too few for "
-                f"num_particles={method._num}; look why they fail, or let the prior exclude what cannot be simulated"
+                f"num_particles={method._num}; check why they fail, or exclude what cannot be simulated from the prior"
             )
         self._measure = self._distance_of(made.features)
         distances = self._measure(made.features)
         weights = np.full(method._num, 1.0 / method._num)
         normals = method.prior.to_normal(made.thetas)
         population = Population(normals, made.features, distances, weights, float(distances.max()))
-        return population, self._told(population, self._used)
+        return population, self._summary(population, self._used)
 
     def next(self, last: Population, tolerance: float, number: int) -> tuple[Population | None, dict[str, Any]]:
-        """The population within ``tolerance``, if the budget reaches for half of it, and what is told of it."""
+        """The population within ``tolerance``, if the budget suffices for half of it, and its summary."""
         method, measure = self._method, self._measure
         assert measure is not None
         scale = kernel_scale(method._kernel, last.normals, last.weights)
@@ -249,13 +250,13 @@ class _Run:
         tried = self._used - before
         if count < method._num / 2.0:
             return None, {}
-        # In the order in which they were drawn: which are kept does not depend on how far they are.
+        # In the order in which they were drawn: which ones are kept does not depend on their distances.
         normals, features, distances = (np.concatenate(kind)[: method._num] for kind in zip(*parts, strict=True))
         weights = importance_weights(
             method._kernel, normals, -0.5 * np.square(normals).sum(axis=1), last.normals, last.weights, scale
         )
         population = Population(normals, features, distances, weights, tolerance)
-        return population, {**self._told(population, tried), "accepted": count / tried}
+        return population, {**self._summary(population, tried), "accepted": count / tried}
 
     def _batch(self, draw: Callable[[int, int], np.ndarray], count: int, number: int) -> Simulations:
         method = self._method
@@ -272,14 +273,14 @@ class _Run:
                 f"observed must have the {features.shape[1]} features that simulate returns, got {len(self._target)}"
             )
         if method._progress is not None:
-            told = InferenceProgress("simulate", number, number, self._used, self._budget, self.store.num_failed)
-            method._progress(told)
+            progress = InferenceProgress("simulate", number, number, self._used, self._budget, self.store.num_failed)
+            method._progress(progress)
         return Simulations(made.thetas, features.astype(np.float64))
 
     def _distance_of(self, features: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
         """``features (n, F) -> (n,)``, scaled by simulations of the prior."""
         target, given = self._target, self._method._distance
-        # In the precision of the simulations, by which a feature is constant or not.
+        # In the precision of the simulations, which decides whether a feature is constant.
         scale = feature_scale(torch.from_numpy(features.astype(np.float32)))[1].double().numpy()
 
         def measure(rows: np.ndarray) -> np.ndarray:
@@ -293,7 +294,7 @@ class _Run:
         return measure
 
     @staticmethod
-    def _told(population: Population, tried: int) -> dict[str, Any]:
+    def _summary(population: Population, tried: int) -> dict[str, Any]:
         return {
             "tolerance": population.tolerance,
             "simulations": tried,

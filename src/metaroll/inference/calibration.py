@@ -1,4 +1,4 @@
-"""Whether a posterior keeps what it promises: for simulations with known parameters, and at what was observed."""
+"""Calibration of posteriors: over simulations with known parameters, and at the observation."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ __all__ = [
 ]
 
 FEWEST_PAIRS = 50
-"""Usable simulations below which nothing is said."""
+"""Usable simulations below which calibration is not judged."""
 _LEVEL = 0.9
 _SHIFTED = "shifted"
 _CONTEXTS, _MOST_CONTEXT = 3, 3.0
 _ITEMS = 20
 _SHRUNK = 1e-9
 _LEAST_VARIANCE = 0.01
-"""A line may predict less than nothing."""
+"""Lower limit of a predicted variance: a linear fit may be negative."""
 
 _NARROW, _WIDE = 0.87, 0.93
 """Coverage of 90 % intervals between which a posterior is usable."""
@@ -57,19 +57,19 @@ _LEAST_SPREAD, _MOST_SPREAD = 0.908, 1.086
 _SHIFT, _DISTANCE, _JOINT = 0.25, 0.15, 0.25
 """Shift in posterior deviations, Kolmogorov's distance, and error of a correlation up to which it is usable."""
 _DOUBT, _SURE = 1.645, 2.33
-"""Standard errors of a twentieth and a hundredth: of what leaves doubt, and of what says less and must be sure."""
+"""One-sided 5 % and 1 % quantiles of a normal: for possible deviations, and for significant ones."""
 _LEAST_RATIO, _MOST_APART = 0.7, 1.5
-"""Deviation over that of a linear regression, and means apart in deviations, that fit a posterior that is too wide."""
+"""Limits for a posterior that is only too wide: its deviation over a linear-Gaussian fit's, and distance of means."""
 
 
 class Pairs(NamedTuple):
-    """Simulations with known parameters, and what the posterior says of each, on the standard normal scale.
+    """Simulations with known parameters, and posterior draws for each, in the standard normal space.
 
     Attributes:
         truths: The parameters, ``(n, d)``.
-        features: What was simulated with them, ``(n, *event_shape)``.
-        draws: Of the posterior of each, ``(n, L, d)``.
-        num_elsewhere: Simulations left out: their posterior does not lie in the region their parameters come from.
+        features: Features simulated with them, ``(n, *event_shape)``.
+        draws: Posterior draws for each, ``(n, L, d)``.
+        num_elsewhere: Dropped simulations: their posterior does not lie in the region of their parameters.
     """
 
     truths: np.ndarray
@@ -94,11 +94,10 @@ def constant_columns(rows: np.ndarray) -> np.ndarray:
 
 
 def pairs_of(posterior: Posterior, made: Simulations, num_draws: int, seed: int, region: Region | None) -> Pairs:
-    """Draws of the posterior of each simulation, beside its parameters.
+    """Posterior draws of each simulation, paired with its parameters.
 
-    Where parameters of a posterior of the whole prior come from the prior within a region, so do the draws: what a
-    right posterior says of a parameter that is known to lie there is itself within the region, and no draw of it may be
-    compared with what is outside.
+    If the posterior is of the whole prior but parameters are drawn within a region, draws are truncated to it, too: the
+    exact posterior of a parameter known to lie there is itself within the region.
     """
     normals = posterior.prior.to_normal(made.thetas)
     if region is not None:
@@ -111,13 +110,13 @@ def pairs_of(posterior: Posterior, made: Simulations, num_draws: int, seed: int,
 
 
 def missing(name: str, posterior: Posterior) -> Check:
-    """A check that needs simulations and an estimator, without them."""
+    """A skipped check: it needs simulations and an estimator."""
     why = "no simulator was given" if posterior.has_estimator else "there are draws alone, and no estimator"
     return Check(name, "not checked", why)
 
 
 def calibration_checks(posterior: Posterior, pairs: Pairs | None, alpha: float) -> list[Check]:
-    """Calibration of each parameter (simulation-based calibration), and of all together (TARP)."""
+    """Calibration of each parameter (simulation-based calibration), and of all jointly (TARP)."""
     if pairs is None:
         return [missing(name, posterior) for name in (CALIBRATION, COVERAGE)]
     if len(pairs.truths) < FEWEST_PAIRS:
@@ -151,16 +150,16 @@ def calibration_checks(posterior: Posterior, pairs: Pairs | None, alpha: float) 
 
 
 class _Judged(NamedTuple):
-    """How the posteriors of one parameter differ from right ones.
+    """Deviations of the posteriors of one parameter from calibrated ones.
 
     Attributes:
-        p_value: That they are right.
-        coverage: Share of truths in intervals that should hold ``_LEVEL``.
-        centered: The same, were they not shifted.
-        shift: Of the truths, in posterior deviations.
-        spread: Of the truths, in posterior deviations.
-        distance: Of quantiles from uniform ones.
-        number: Of truths.
+        p_value: Of the null hypothesis that they are calibrated.
+        coverage: Share of truths within intervals of nominal level ``_LEVEL``.
+        centered: Coverage after removing the shift.
+        shift: Mean normal score of the truths, in posterior deviations.
+        spread: Standard deviation of the truths' normal scores, in posterior deviations.
+        distance: Kolmogorov distance of the truths' quantiles from uniform ones.
+        number: Number of truths.
     """
 
     p_value: float
@@ -173,24 +172,24 @@ class _Judged(NamedTuple):
 
     @property
     def deviations(self) -> tuple[str, ...]:
-        """Those that matter, in words."""
+        """Deviations that matter, in words."""
         shifted = abs(self.shift) >= _SHIFT
         held = self.centered if shifted else self.coverage
-        # Nobody calls intervals too wide that miss the truth: of those all that is sure is that they are shifted.
+        # Intervals that miss the truth are not called too wide: they are certain to be shifted, and no more.
         wide = held > _WIDE and self.coverage >= _NARROW
-        found = ["too narrow"] if held < _NARROW else ["too wide"] if wide else []
-        found += [_SHIFTED] if shifted else []
-        return tuple(found) or (("of another shape",) if self.distance >= _DISTANCE else ())
+        deviations = ["too narrow"] if held < _NARROW else ["too wide"] if wide else []
+        deviations += [_SHIFTED] if shifted else []
+        return tuple(deviations) or (("of another shape",) if self.distance >= _DISTANCE else ())
 
     @property
     def careful(self) -> bool:
-        """Whether they are at most too wide: where they are shifted, intervals hold the truth too often."""
+        """Whether they are conservative (at most too wide): even if shifted, intervals cover the truth too often."""
         kinds = set(self.deviations)
         return kinds == {"too wide"} or (kinds == {"too wide", _SHIFTED} and self.coverage > _WIDE)
 
     @property
     def doubtful(self) -> bool:
-        """Whether they may well be too narrow, or shifted: certain enough not to call them careful."""
+        """Whether they may be too narrow, or shifted: certain enough not to call them conservative."""
         error = self.number**-0.5
         missed = (_LEVEL - self.centered) / (np.sqrt(_LEVEL * (1.0 - _LEVEL)) * error)
         return bool(
@@ -215,19 +214,19 @@ def _judged(ranks: np.ndarray, num_draws: int) -> _Judged:
     )
 
 
-def _grouped(found: Mapping[str, tuple[str, ...]], shifts: Mapping[str, float]) -> str:
+def _grouped(deviations: Mapping[str, tuple[str, ...]], shifts: Mapping[str, float]) -> str:
     """``too narrow in a, b; shifted in b (too low by 0.3 sd)``."""
     parts = []
-    for kind in dict.fromkeys(kind for each in found.values() for kind in each):
-        names = [name for name in found if kind in found[name]]
+    for kind in dict.fromkeys(kind for each in deviations.values() for kind in each):
+        names = [name for name in deviations if kind in deviations[name]]
         sizes = ", ".join(f"too {'low' if shifts[name] > 0 else 'high'} by {abs(shifts[name]):.2f}" for name in names)
         parts.append(f"{kind} in {', '.join(names)}" + (f" ({sizes} sd)" if kind == _SHIFTED else ""))
     return "; ".join(parts)
 
 
 def _joint_coverage(pairs: Pairs, alpha: float) -> Check:
-    # Random points from where the parameters are, in units of their deviations: the truth of another simulation. From
-    # far away, all distances would be one and the same projection, and that of the widest parameter.
+    # Reference points near the parameters, in units of their deviations: the truth of another simulation. From far
+    # away, all distances would be the same projection, that of the widest parameter.
     scale = pairs.truths.std(axis=0) + _SHRUNK
     truths = pairs.truths / scale
     fractions = tarp_fractions(truths, pairs.draws / scale, np.roll(truths, 1, axis=0))
@@ -248,15 +247,15 @@ def check_at_observed(
     seed: int,
     region: Region | None = None,
 ) -> Check:
-    """Calibration at what was observed (l-C2ST), and in which direction it is off there.
+    """Calibration at the observation (l-C2ST), and the direction of its deviation there.
 
     Args:
         posterior: The posterior.
         pairs: Simulations with known parameters.
         near: Simulations with parameters of the posterior.
         alpha: It fails below this p value.
-        seed: Of all randomness.
-        region: Where parameters and draws of ``pairs`` come from; ``None``: from everywhere.
+        seed: Seed of all randomness.
+        region: Region of the parameters and draws of ``pairs``; ``None``: the whole prior.
     """
     if pairs is None or posterior.observed is None or len(pairs.truths) < FEWEST_PAIRS:
         no_pairs = Check(AT_OBSERVED, "not checked", "nothing was observed")
@@ -273,17 +272,17 @@ def check_at_observed(
     p_value = local_two_sample_test(truths, draws, contexts, there, context, generator)
     weights = local_weights(contexts, context)
     scores = normal_scores(sbc_ranks(pairs.truths, pairs.draws), pairs.draws.shape[1])
-    found = dict(zip(posterior.names, _judged_there(scores, weights), strict=True))
-    wrong = {name: each.deviations for name, each in found.items() if each.deviations}
+    marginals = dict(zip(posterior.names, _judged_there(scores, weights), strict=True))
+    wrong = {name: each.deviations for name, each in marginals.items() if each.deviations}
     crossed = weights @ (_products(np.clip(truths, -3.0, 3.0)) - _products(draws).mean(axis=1))
     failed = p_value < alpha
-    little = failed and all(each.little for each in found.values()) and np.abs(crossed).max(initial=0.0) < _JOINT
+    little = failed and all(each.little for each in marginals.values()) and np.abs(crossed).max(initial=0.0) < _JOINT
     words = "true parameters and draws " + ("can be told apart there" if failed else "cannot be told apart there")
     words = f"{words} (l-C2ST, p = {p_value:.3g})"
     if failed:
-        how = _grouped(wrong, {name: each.shift for name, each in found.items()})
+        how = _grouped(wrong, {name: each.shift for name, each in marginals.items()})
         words = ("off by little: " if little else f"{how}: " if wrong else "") + words
-    wide = all(found[name].careful for name in wrong) and (bool(wrong) or not failed or bool(little))
+    wide = all(marginals[name].careful for name in wrong) and (bool(wrong) or not failed or bool(little))
     compared = _compared(posterior, near)
     against = [text for fits, text in compared.values() if not fits]
     if wide and against:
@@ -296,7 +295,7 @@ def check_at_observed(
 
 
 def _contexts(features: np.ndarray, observed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A few numbers of about unit size that tell most of simulated features, and of observed ones."""
+    """A few principal features of about unit scale, of simulated and observed features."""
     rows = flat_rows(features)
     seen = FeatureMap.fitted(rows.astype(np.float32))
     both = seen(torch.as_tensor(np.concatenate([rows, flat_rows(observed[None])]))).numpy().astype(np.float64)
@@ -307,18 +306,18 @@ def _contexts(features: np.ndarray, observed: np.ndarray) -> tuple[np.ndarray, n
 
 
 def _products(points: np.ndarray) -> np.ndarray:
-    """Of each two coordinates of ``(..., d)``."""
+    """Products of all pairs of coordinates of ``(..., d)``."""
     rows, columns = np.triu_indices(points.shape[-1], 1)
     return points[..., rows] * points[..., columns]
 
 
 class _JudgedThere(NamedTuple):
-    """How the posterior of one parameter differs from a right one at the observation.
+    """Deviation of the posterior of one parameter from a calibrated one at the observation.
 
     Attributes:
-        shift: Of the truth, in posterior deviations.
-        spread: Of the truth, in posterior deviations.
-        error: Standard error of the shift of a right one.
+        shift: Predicted mean of the truth, in posterior deviations.
+        spread: Predicted standard deviation of the truth, in posterior deviations.
+        error: Standard error of the shift of a calibrated posterior.
     """
 
     shift: float
@@ -332,7 +331,7 @@ class _JudgedThere(NamedTuple):
 
     @property
     def deviations(self) -> tuple[str, ...]:
-        """Those that matter and are sure, in words."""
+        """Deviations that matter and are significant, in words."""
         error = _SURE * self.error
         least = min(_LEAST_SPREAD, 1.0 - self.spread * error / np.sqrt(2.0))
         kinds = {
@@ -344,19 +343,19 @@ class _JudgedThere(NamedTuple):
 
     @property
     def held(self) -> float:
-        """Share of truths in an interval that should hold ``_LEVEL``."""
+        """Share of truths within an interval of nominal level ``_LEVEL``."""
         edge = ndtri(0.5 + 0.5 * _LEVEL)
         return float(ndtr((edge - self.shift) / self.spread) - ndtr((-edge - self.shift) / self.spread))
 
     @property
     def careful(self) -> bool:
-        """Whether it is at most too wide: where it is shifted, its interval holds the truth too often all the same."""
+        """Whether it is conservative (at most too wide): even if shifted, its interval covers the truth too often."""
         kinds = set(self.deviations)
         return kinds == {"too wide"} or (kinds == {"too wide", _SHIFTED} and self.held > _WIDE)
 
 
 def _judged_there(scores: np.ndarray, weights: np.ndarray) -> list[_JudgedThere]:
-    """For each parameter, what a linear regression of normal scores predicts at the observation."""
+    """For each parameter, the prediction of a linear regression of normal scores at the observation."""
     shifts = weights @ scores
     spreads = np.sqrt(np.maximum(weights @ np.square(scores) - np.square(shifts), _LEAST_VARIANCE))
     error = float(np.linalg.norm(weights))
@@ -364,7 +363,7 @@ def _judged_there(scores: np.ndarray, weights: np.ndarray) -> list[_JudgedThere]
 
 
 def _compared(posterior: Posterior, near: Simulations | None) -> dict[str, tuple[bool, str]]:
-    """For each parameter, whether it may be too wide by what a linear regression there finds, and that in words."""
+    """For each parameter, whether a linear-Gaussian fit there is compatible with too wide a posterior; and a text."""
     if near is None or posterior.observed is None or len(near.thetas) < FEWEST_PAIRS:
         return {}
     rows = flat_rows(near.features)

@@ -1,4 +1,4 @@
-"""Whether a posterior can be trained on: one call, a verdict in words."""
+"""Diagnostics of a posterior: one call that decides whether to train on it, with a verdict in words."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from metaroll.seeding import derive_seed
 __all__ = ["check_posterior"]
 
 _OUTER, _PILED = 2.3263478740408408, 0.1
-"""Beyond 2.326 standard deviations lies a hundredth of a normal; a tenth of all draws there is a pile at a bound."""
+"""1 % of a normal lies beyond 2.326 standard deviations; 10 % of all draws there means a pile-up at a bound."""
 _FEWEST_EFFECTIVE = 10.0
 _NEIGHBORS = 5
 _FEWEST_PREDICTIVE = 20
 _AGAIN = 2
-"""Times as many simulations more, where few of them have found a deviation that matters."""
+"""Factor of additional simulations, if the first ones indicate a deviation that matters."""
 _PLACES, _WITHIN, _SMALL = 1000, 0.99, 0.25
 """Draws of the prior by which two regions are compared; shares of them that make one lie well within the other."""
 
@@ -56,38 +56,38 @@ def check_posterior(
     num_predictive: int = 200,
     alpha: float = 0.01,
 ) -> Verdict:
-    """Simulate with known parameters, compare with what the posterior says of them, and tell in words what is wrong.
+    """Simulate with known parameters, compare them with their posteriors, and report in words what is wrong.
 
     Calibration: ranks of the true parameters (simulation-based calibration), expected coverage (TARP), and a local
-    two-sample test (l-C2ST) at what was observed, together with the number of simulations that this part of the
-    posterior rests on. Misspecification: whether what was observed lies among what the simulator gives at all, and
-    among what it gives with parameters of the posterior; the same of held-out rollouts. Identification: parameters
-    whose posterior is as wide as their prior, or piles up at a bound of it.
+    two-sample test (l-C2ST) at the observation, together with the number of simulations that support this part of the
+    posterior. Misspecification: whether the observation lies within the prior predictive distribution and within the
+    posterior predictive one; the same for held-out rollouts. Identification: parameters whose posterior is as wide as
+    their prior, or piles up at a bound of it.
 
     A deviation that is certain but too small to matter (90 % intervals that hold 87 to 93 %, shifts under a quarter of
-    a posterior deviation) is said, and does not fail. How large one is, few simulations tell badly: where calibration
-    fails, twice as many simulations are added, and all of them decide.
+    a posterior deviation) is reported, and does not fail. Few simulations estimate its size badly: if calibration
+    fails, twice as many simulations are added, and the check is repeated on all of them.
 
-    After rounds that were directed to one observation, parameters for calibration come from the region around it: from
-    where the posterior lies, and draws elsewhere are left out. Where that reaches the edge of the region of which the
-    posterior has learned (``Posterior.region``), they come from this one, and all draws are compared.
+    After rounds directed to one observation (truncated proposals), parameters for calibration come from the region
+    where the posterior lies, and draws elsewhere are dropped. If that reaches the edge of the region on which the
+    estimator was trained (``Posterior.region``), they come from the latter, and all draws are compared.
 
     Args:
-        posterior: With an estimator; one with draws alone is checked for the rest.
-        simulate: The simulator, ``(B, d) -> (B, F)``; ``None`` leaves out what needs it. Columns are in the order of
-            the posterior, or in that of its attribute ``names``, as with ``held_out_simulate`` and ``calibration``.
-        seed: Of all randomness.
+        posterior: With an estimator; one with draws only skips the checks that need it.
+        simulate: The simulator, ``(B, d) -> (B, F)``; ``None`` skips the checks that need it. Columns are in the order
+            of the posterior, or of its attribute ``names``, as with ``held_out_simulate`` and ``calibration``.
+        seed: Seed of all randomness.
         held_out: Features ``(R, F)`` of rollouts of the robot that were not used for inference.
-        held_out_simulate: Simulates features like those of ``held_out``, ``(B, d) -> (B, F')``, where they differ from
-            what ``simulate`` gives (other start states and actions, or another number of rollouts).
-        calibration: Simulations, with parameters drawn from the prior, that were not trained on; ``None`` makes them.
-        num_calibration: How many to make; three times as many where these find the posterior to be off.
-        num_draws: Draws for each of them.
+        held_out_simulate: Simulates features like those of ``held_out``, ``(B, d) -> (B, F')``, if they differ from
+            those of ``simulate`` (other start states and actions, or another number of rollouts).
+        calibration: Held-out simulations with parameters drawn from the prior; ``None`` simulates them.
+        num_calibration: Number of these simulations; three times as many if calibration fails.
+        num_draws: Posterior draws per simulation.
         num_predictive: Simulations with parameters of the posterior.
         alpha: Each check fails below this p value (divided by the number of its tests).
 
     Raises:
-        ShapeError: ``held_out``, or what is simulated, has another shape than expected.
+        ShapeError: ``held_out``, or a simulator's output, has another shape than expected.
         ValueError: Too few simulations are usable, or ``held_out`` is not finite, empty, or missing.
     """
     check_fraction("alpha", alpha)
@@ -141,7 +141,7 @@ def _calibrated(
     seed: int,
     within: Region | None,
 ) -> list[Check]:
-    """What parameters that are known say of the posterior."""
+    """Calibration of the posterior on simulations with known parameters."""
     return [
         *calibration_checks(posterior, pairs, alpha),
         check_at_observed(posterior, pairs, there, alpha, seed, within),
@@ -150,11 +150,11 @@ def _calibrated(
 
 
 def _regions(posterior: Posterior, seed: int) -> tuple[Region | None, Region | None]:
-    """After rounds that were directed to an observation, where parameters come from, and to what draws are cut.
+    """After rounds directed to an observation: the region of the parameters, and the one to which draws are truncated.
 
-    What has learned from a region speaks of the prior there by itself. Beyond its edge networks put what belongs to
-    their errors: near that, no draw is left out, since the rest would look narrower than it is. Where the posterior is
-    much narrower, that region says little of it, and parameters come from where it lies.
+    An estimator trained on a region approximates the posterior of the prior within it. Networks put some erroneous mass
+    beyond its edge: near it, no draw is dropped, since the remaining ones would look too narrow. If the posterior is
+    much narrower than the region, the region is uninformative, and parameters come from where the posterior lies.
     """
     around, learned = _around(posterior, seed), posterior.region
     if learned is None or around is None:
@@ -167,7 +167,7 @@ def _regions(posterior: Posterior, seed: int) -> tuple[Region | None, Region | N
 
 
 def _around(posterior: Posterior, seed: int) -> Region | None:
-    """Where the posterior lies, after rounds that were directed to an observation."""
+    """Region where the posterior lies, after rounds directed to an observation."""
     directed = int(posterior.description.get("rounds", 1)) > 1
     if not directed or posterior.observed is None or not posterior.has_estimator:
         return None
@@ -180,7 +180,7 @@ def _around(posterior: Posterior, seed: int) -> Region | None:
 
 
 def _features_of(simulate: Simulate, thetas: np.ndarray) -> Simulations:
-    """What is simulated with ``thetas``."""
+    """Features simulated with ``thetas``."""
     returned = simulate(thetas.copy())
     if isinstance(returned, torch.Tensor):
         returned = returned.detach().cpu().numpy()
@@ -202,7 +202,7 @@ def _calibration_simulations(
     prior, place = posterior.prior, derive_seed("calibration", seed)
     if given is not None:
         thetas = prior.check_rows("thetas of calibration", given.thetas)
-        if given.names is not None:  # the other way round: from their order to that of the prior
+        if given.names is not None:  # inverse: from their order to that of the prior
             order = column_order(prior.names, given.names, "calibration")
             thetas = thetas[:, np.argsort(order)]
         made = Simulations(thetas, np.asarray(given.features, dtype=np.float64))
@@ -238,7 +238,7 @@ def _effective(posterior: Posterior, made: Simulations | None) -> Check:
 
 
 def _reachable(posterior: Posterior, made: Simulations | None, alpha: float) -> Check:
-    """Whether what was observed is among what the simulator gives with parameters of the prior."""
+    """Prior predictive check: whether the observation is among simulations with parameters of the prior."""
     name = "within reach of the simulator"
     if made is None or posterior.observed is None:
         return Check(name, "not checked", "no simulator was given" if made is None else "nothing was observed")
@@ -266,7 +266,7 @@ def _reachable(posterior: Posterior, made: Simulations | None, alpha: float) -> 
 
 
 def _changed_constants(rows: np.ndarray, observed: np.ndarray) -> str | None:
-    """Words for a feature that is the same in all simulations, and another in what was observed."""
+    """Text for a feature that is constant in all simulations, but differs in the observation."""
     mean = rows.mean(axis=0)
     off = np.flatnonzero(constant_columns(rows) & (np.abs(observed - mean) > 1e-4 * np.abs(mean) + 1e-6))
     if not off.size:
@@ -276,7 +276,7 @@ def _changed_constants(rows: np.ndarray, observed: np.ndarray) -> str | None:
 
 
 def _reproduced(name: str, made: Simulations | None, value: Any, alpha: float) -> Check:
-    """Whether parameters of the posterior give what was observed, or what was held out."""
+    """Posterior predictive check, of the observation or of held-out rollouts."""
     if made is None or value is None:
         return Check(name, "not checked", "none were given" if value is None else "no simulator was given")
     points = _points(name, value, made.features.shape[1:])
@@ -300,7 +300,7 @@ def _reproduced(name: str, made: Simulations | None, value: Any, alpha: float) -
 
 
 def _points(name: str, value: Any, event_shape: tuple[int, ...]) -> np.ndarray:
-    """Features that were recorded, ``(R, F)``, of the width of those that are simulated."""
+    """Recorded features ``(R, F)``, of the same width as simulated ones."""
     label = "the observed" if name.endswith("observed") else "held_out"
     points = array_of(label, value, "an array of features").astype(np.float64)
     points = points[None] if points.shape == event_shape else points
@@ -316,7 +316,7 @@ def _points(name: str, value: Any, event_shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _bounds(posterior: Posterior) -> Check:
-    """Whether the posterior leans against a bound: the truth may lie beyond."""
+    """Whether the posterior piles up at a bound: the truth may lie beyond."""
     normals = posterior.prior.to_normal(posterior.draws)
     shares = {
         name: max(float((normals[:, i] < -_OUTER).mean()), float((normals[:, i] > _OUTER).mean()))
@@ -333,7 +333,7 @@ def _bounds(posterior: Posterior) -> Check:
 
 
 def _failures(posterior: Posterior, tried: Simulations | None, drawn: Simulations | None) -> Check:
-    """How many simulations failed: of those that the posterior was made of, and of those made here."""
+    """Numbers of failed simulations: those of training, and those of the checks."""
     parts = [posterior.failures] if posterior.failures else []
     counts = {}
     for made, whose in ((tried, "for calibration"), (drawn, "with parameters of the posterior")):

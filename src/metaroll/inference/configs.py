@@ -1,4 +1,4 @@
-"""How posteriors are learned."""
+"""Settings of posterior estimation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FEWEST_SIMULATIONS = 20
 
 
 def check_num_simulations(num_simulations: int, rounds: int) -> None:
-    """``ValueError`` where a round has too few of the ``num_simulations`` of all rounds to learn from."""
+    """``ValueError`` if a round has too few of the ``num_simulations`` of all rounds to train on."""
     fewest = FEWEST_SIMULATIONS * max(1, 2 * (rounds - 1))
     if num_simulations < fewest:
         each = f", of which the last has half and each at least {FEWEST_SIMULATIONS}"
@@ -29,7 +29,7 @@ def check_num_simulations(num_simulations: int, rounds: int) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class EstimatorConfig(Config):
-    """How a posterior is learned."""
+    """Settings of posterior estimation."""
 
     complete = True
 
@@ -81,10 +81,10 @@ class EstimatorConfig(Config):
 
     @classmethod
     def from_plain(cls, settings: Mapping[str, Any]) -> EstimatorConfig:
-        """The settings that ``to_plain`` gave.
+        """The settings from ``to_plain``.
 
         Raises:
-            PosteriorError: There are others among them.
+            PosteriorError: An entry is unknown.
         """
         known = {option.name for option in options_of(cls)}
         if not isinstance(settings, Mapping) or not set(settings) <= known:

@@ -1,7 +1,7 @@
 """Embeddings: from rollouts to the features that simulation-based inference compares.
 
 All of them are torch modules that take any number of parameter sets and rollouts at once. They serve as fixed features
-of a simulator, and as the ``embedding_net`` of a density estimator that is given packed series.
+of a simulator, and as the ``embedding_net`` of a density estimator on packed series.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ class Embedding(ABC, nn.Module):
 
     A step of a series is ``[state (S), action (A)]``. An embedding that compares with the target domain
     (``requires_target_domain_data``) takes ``[state, action, target's state, target's action]``, twice as many numbers.
-    States are those of ``spec.state_space``; where a spec has none, observations take their place. An embedding of
-    one's own fills ``summary_statistic`` and ``dim_output``.
+    States are those of ``spec.state_space``; where a spec has none, observations take their place. Subclasses
+    implement ``summary_statistic`` and ``dim_output``.
 
     Args:
         spec: Environment specification.
         dim_data: Numbers per step (D), without the target domain's: ``S + A`` (or, where those are needed, twice that).
         downsampling_factor: Keep every ``downsampling_factor``-th step, beginning with the first.
-        state_mask_labels: Labels or numbers of the states that are looked at (S' of S); all by default.
+        state_mask_labels: Labels or indices of the selected states (S' of S); all by default.
         act_mask_labels: The same for actions (A' of A); all by default, none if it is empty.
         use_cuda: Compute on the GPU. Without one there is a warning, and the CPU computes.
 
@@ -61,14 +61,14 @@ class Embedding(ABC, nn.Module):
         name: Short name.
         requires_target_domain_data: Whether a step also holds the target domain's state and action.
         takes_batches: Whether ``summary_statistic`` takes leading axes, so that all rollouts are one call.
-        of_changes: Whether features depend on how states change from row to row alone, not on where they are.
+        of_changes: Whether features depend only on state differences between rows, not on the states.
         dim_data: Numbers per step without the target domain's (``S + A``).
         downsampling_factor: As given.
-        len_rollouts: Steps of every rollout before downsampling, where the embedding has to know.
+        len_rollouts: Steps of every rollout before downsampling, if the embedding needs it.
 
     Raises:
         TypeError: An argument is of the wrong type.
-        ValueError: ``dim_data`` does not fit the spec, or a label or number is none of the spec's.
+        ValueError: ``dim_data`` does not fit the spec, or a label or index is unknown.
     """
 
     name: str
@@ -112,9 +112,9 @@ class Embedding(ABC, nn.Module):
         self._to_device()
 
     state_mask: torch.Tensor
-    """Which entries of a step are states that are looked at, bool ``(S + A,)``."""
+    """Which entries of a step are selected states, bool ``(S + A,)``."""
     act_mask: torch.Tensor
-    """Which entries of a step are actions that are looked at, bool ``(S + A,)``."""
+    """Which entries of a step are selected actions, bool ``(S + A,)``."""
     state_index: torch.Tensor
     act_index: torch.Tensor
 
@@ -142,7 +142,7 @@ class Embedding(ABC, nn.Module):
 
     @property
     def data_mask(self) -> torch.Tensor:
-        """Which entries of a step are looked at, bool ``(S + A,)``."""
+        """Which entries of a step are selected, bool ``(S + A,)``."""
         return self.state_mask | self.act_mask
 
     @property
@@ -172,7 +172,7 @@ class Embedding(ABC, nn.Module):
             Shape ``(B, R * F)``, in torch's default dtype, where the embedding is. (Computed in the dtype of ``data``.)
 
         Raises:
-            ShapeError: The data is not of this shape, or its series are not as long as the embedding was told.
+            ShapeError: The data is not of this shape, or its series do not have ``len_rollouts`` steps.
         """
         data = torch.as_tensor(data, device=self.state_index.device)
         if not data.dtype.is_floating_point:
@@ -214,11 +214,11 @@ class Embedding(ABC, nn.Module):
         return features.to(torch.get_default_dtype())
 
     def _states(self, data: torch.Tensor) -> torch.Tensor:
-        """The states that are looked at, ``(..., T', S')``."""
+        """The selected states, ``(..., T', S')``."""
         return data.index_select(-1, self.state_index)
 
     def _actions(self, data: torch.Tensor) -> torch.Tensor:
-        """The actions that are looked at, ``(..., T', A')``."""
+        """The selected actions, ``(..., T', A')``."""
         return data.index_select(-1, self.act_index)
 
     @staticmethod
@@ -240,7 +240,7 @@ class Embedding(ABC, nn.Module):
 
     @staticmethod
     def unpack(data: torch.Tensor, dim_data_orig: int) -> torch.Tensor:
-        """What was packed.
+        """Inverse of ``pack``.
 
         Args:
             data: Shape ``(B, R, T * D)``.
@@ -298,7 +298,7 @@ class LastStepEmbedding(Embedding):
 
 
 class _WholeSeriesEmbedding(Embedding, ABC):
-    """One that has features of every kept step, and so has to know how long rollouts are. Actions are not looked at.
+    """An embedding with features of every kept step, which therefore needs the length of rollouts. Actions are ignored.
 
     Args:
         spec: Environment specification.
@@ -376,8 +376,8 @@ class BayesSimEmbedding(Embedding):
         state_mask_labels: As for ``Embedding``.
         act_mask_labels: As for ``Embedding``.
         use_cuda: As for ``Embedding``.
-        spans: Over how many kept steps changes are looked at; features of each of these. Where sensors are noisy,
-            changes over one step are mostly noise, and those over more tell more.
+        spans: Numbers of kept steps over which changes are computed; each gives its own features. With noisy sensors,
+            changes over one step are mostly noise, and longer spans are more informative.
     """
 
     name: str = "bsemb"
@@ -398,7 +398,7 @@ class BayesSimEmbedding(Embedding):
         super().__init__(spec, dim_data, downsampling_factor, state_mask_labels, act_mask_labels, use_cuda)
         self.spans = tuple(check_whole("a span", span) for span in spans)
         if not self.spans or len(set(self.spans)) < len(self.spans):
-            raise ValueError(f"spans must be numbers of steps, each once, (1, 4) say, got {spans!r}")
+            raise ValueError(f"spans must be different numbers of steps, such as (1, 4), got {spans!r}")
 
     @property
     def dim_output(self) -> int:
@@ -413,9 +413,9 @@ class BayesSimEmbedding(Embedding):
 
 @final
 class DynamicTimeWarpingEmbedding(Embedding):
-    """How far each state of a rollout is from that of the target domain (S' features), by dynamic time warping.
+    """Dynamic time warping distance of each state from that of the target domain (S' features).
 
-    Each state is a series by itself. A simulated series may match the beginning of the target's only (open end). The
+    Each state is a separate series. A simulated series may match only the beginning of the target's (open end). The
     distance is the cost of the warping path, not normalized; that of the target domain's data from itself is 0.
 
     Args:
@@ -426,7 +426,7 @@ class DynamicTimeWarpingEmbedding(Embedding):
             package dtw-python.
         downsampling_factor: As for ``Embedding``.
         state_mask_labels: As for ``Embedding``.
-        act_mask_labels: As for ``Embedding``; actions are not looked at.
+        act_mask_labels: As for ``Embedding``; actions are ignored.
         use_cuda: As for ``Embedding``.
 
     Raises:
@@ -469,11 +469,11 @@ _RECURRENT = (nn.RNN, nn.LSTM, nn.GRU)
 
 @final
 class RNNEmbedding(Embedding):
-    """What a recurrent network with fixed random weights says of the states and actions that are looked at.
+    """Outputs of a recurrent network with fixed random weights on the selected states and actions.
 
-    A linear layer follows the last recurrent one at every kept step. The weights are drawn when the embedding is made
-    and frozen; dropout is never active while they are. ``requires_grad_(True)`` makes them learnable, as by a density
-    estimator whose ``embedding_net`` this is.
+    A linear layer follows the last recurrent one at every kept step. The weights are drawn at construction and frozen;
+    dropout is inactive while they are. ``requires_grad_(True)`` makes them trainable, e.g. as the ``embedding_net`` of
+    a density estimator.
 
     Args:
         spec: Environment specification.
@@ -491,7 +491,7 @@ class RNNEmbedding(Embedding):
         state_mask_labels: As for ``Embedding``.
         act_mask_labels: As for ``Embedding``.
         use_cuda: As for ``Embedding``.
-        generator: Where the weights come from, as for ``init_param``.
+        generator: Source of the initial weights, as for ``init_param``.
         recurrent_net_kwargs: Further arguments of the recurrent network's class.
 
     Attributes:
@@ -583,7 +583,7 @@ class RNNEmbedding(Embedding):
 
         Args:
             init_values: All weights and biases as a flat vector ``(P,)``, in the order of ``parameters()``.
-            generator: A torch generator on the CPU, or a seed; by default a fresh seed, which ``seed`` tells.
+            generator: A torch generator on the CPU, or a seed; by default a fresh seed, stored in ``seed``.
             gain: Factor of the range.
 
         Raises:
@@ -611,7 +611,7 @@ class RNNEmbedding(Embedding):
                 parameter.copy_(value.reshape(parameter.shape))
 
     def train(self, mode: bool = True) -> RNNEmbedding:
-        """Nothing while the weights are frozen: the features of a series stay what they are."""
+        """No effect while the weights are frozen: features stay deterministic."""
         super().train(mode and any(parameter.requires_grad for parameter in self.parameters()))
         return self
 

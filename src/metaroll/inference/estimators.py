@@ -1,8 +1,8 @@
-"""The door to sbi: density estimators that it builds and trains, behind the map that makes the prior standard normal.
+"""The interface to sbi: its density estimators, built and trained on the scale where the prior is standard normal.
 
 Everything here is on that scale (``Prior.to_normal``), where no posterior has bounds; ``neural.py`` and
-``posterior.py`` translate. sbi draws from global generators, so it runs with those seeded, and they are given back as
-they were.
+``posterior.py`` convert. sbi uses global random generators, so it runs with those seeded, and they are restored
+afterwards.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ __all__ = [
 
 _NEEDS_SBI = "neural posteriors need sbi, which is not installed"
 _MODELS = {"nsf": "nsf", "maf": "zuko_maf", "autoregressive_nsf": "zuko_nsf", "mdn": "mdn"}
-"""Our names of densities, and sbi's. Its own ``maf`` is not among them: there the first parameter of each layer sees
-nothing of the observation, so that with few layers one parameter keeps its prior."""
-_ASKED = 100
-"""Observations for which members of an ensemble are compared, and draws of each."""
-_LEAST_JUDGED = 10
-"""Simulations for validation below which they do not tell whether regressions are the better view."""
+"""Our names of densities, and sbi's. Its own ``maf`` is not used: there the first parameter of each layer does not
+depend on the observation, so that with few layers one parameter keeps its prior."""
+_NUM_COMPARED = 100
+"""Number of observations, and of draws each, for comparisons of ensemble members."""
+_MIN_VALIDATION = 10
+"""Validation simulations below which regressions cannot be compared with features."""
 _ROWS_AT_A_TIME = 50_000
 _BUILDING_ROWS = 16
 
@@ -74,7 +74,7 @@ class _Silent:
 
 
 def require_sbi() -> None:
-    """``MissingPackageError`` where sbi is not installed; does not import it."""
+    """Raise ``MissingPackageError`` if sbi is not installed; does not import it."""
     if importlib.util.find_spec("sbi") is None:
         raise MissingPackageError(f"{_NEEDS_SBI}: {install_text('sbi')}")
 
@@ -90,14 +90,14 @@ def _import_sbi() -> None:
 
 @contextlib.contextmanager
 def _sbi_at_work(seed: int) -> Iterator[None]:
-    """Global generators are seeded; what sbi warns of and prints concerns its own calls, not the user's."""
+    """Seeds global generators, and silences sbi's warnings and output, which concern its own calls."""
     with isolated_rng(seed), warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
         yield
 
 
 class _StandardNormal(torch.distributions.MultivariateNormal):
-    """The prior, as sbi is told it; times the probability that a simulation succeeds, where that was learned."""
+    """The prior in the form of sbi; times the probability that a simulation succeeds, if that was learned."""
 
     success: SuccessModel | None = None
 
@@ -116,7 +116,7 @@ def _builder(config: EstimatorConfig, embedding_net: nn.Module | None) -> Any:
     """Sbi's function ``(normals, seen) -> network``."""
     from sbi.neural_nets import likelihood_nn, posterior_flow_nn, posterior_nn
 
-    # Features come scaled; what an embedding is given does not.
+    # Features are already scaled; inputs of an embedding are not.
     common: dict[str, Any] = {"z_score_theta": "independent", "hidden_features": config.hidden_features}
     common["z_score_x"] = "none" if embedding_net is None else "structured"
     if embedding_net is not None:
@@ -143,12 +143,12 @@ def _sbi_trainer(config: EstimatorConfig, prior: _StandardNormal, embedding_net:
 
 
 class Fit(NamedTuple):
-    """How a training went.
+    """Summary of a training.
 
     Attributes:
-        epochs: Of each member of the ensemble.
-        losses: Best validation losses of each, negative log densities per simulation (before ``latent_normal``).
-        regressed: Whether they see regressions of the parameters in place of features.
+        epochs: Epochs of each ensemble member.
+        losses: Best validation loss of each, the negative log density per simulation (before ``latent_normal``).
+        regressed: Whether networks get regressions of the parameters instead of features.
     """
 
     epochs: list[int]
@@ -158,17 +158,17 @@ class Fit(NamedTuple):
 
 @final
 class NeuralEstimator:
-    """Trained networks that tell how parameters are distributed for given features, on the standard normal scale.
+    """Trained networks for the distribution of parameters given features, on the standard normal scale.
 
     Args:
-        config: How they were made.
+        config: Settings of the networks and their training.
         dim: d, the number of parameters.
         members: The networks of the ensemble.
-        feature_map: What they see of features; ``None`` where an embedding sees them as they are.
+        feature_map: Transformation of features for the networks; ``None`` with an embedding, which gets raw features.
         event_shape: Shape of the features of one simulation.
-        success: With ``"nle"``, how likely a simulation succeeds, where some have failed: the posterior is the prior
-            times this times the likelihood of those that have not.
-        flat: With ``"npe"``, the columns of parameters that the networks see on the flat scale of their bounds
+        success: With ``"nle"``, the probability of success, if some simulations have failed: the posterior is the prior
+            times this times the likelihood of successful simulations.
+        flat: With ``"npe"``, columns of parameters that the networks get on the flat scale of their bounds
             (functional/posteriors/flat_scale.py), not on the normal one; ``()`` means none.
     """
 
@@ -194,10 +194,10 @@ class NeuralEstimator:
     # ---- use -------------------------------------------------------------------------------------------------------
 
     def sample(self, num: int, features: np.ndarray, seed: int) -> np.ndarray:
-        """``num`` draws for each of m observations, ``(m, num, d)``, of the members in equal parts.
+        """``num`` draws for each of m observations, ``(m, num, d)``, in equal parts from each member.
 
         Args:
-            num: How many.
+            num: Number of draws.
             features: ``(m, *event_shape)``.
             seed: The same seed gives the same draws.
         """
@@ -214,7 +214,7 @@ class NeuralEstimator:
         return torch.cat(parts, dim=1).to(torch.float64).cpu().numpy()
 
     def log_prob(self, normals: np.ndarray, features: np.ndarray) -> np.ndarray:
-        """Log density of each of n points for m observations, ``(m, n)``; of ``"nle"`` up to a constant.
+        """Log density of each of n points for m observations, ``(m, n)``; for ``"nle"`` up to a constant.
 
         Args:
             normals: ``(n, d)``, the same for all observations, or ``(m, n, d)``.
@@ -228,6 +228,7 @@ class NeuralEstimator:
             for member in range(len(self._members)):
                 rows = [self._log_density(member, points[i], seen[i : i + 1]) for i in range(len(seen))]
                 logs.append(torch.stack(rows).to(torch.float64))
+        # Mixture of the ensemble: ln (1/E) sum_e q_e(theta | x), (m, n)
         mixed = torch.logsumexp(torch.stack(logs), dim=0) - math.log(len(logs))
         return mixed.cpu().numpy()
 
@@ -287,49 +288,51 @@ class NeuralEstimator:
         return named
 
     def to_plain(self) -> dict[str, Any]:
-        """What, beside the weights, is needed to build it again."""
+        """Everything besides the weights that is needed to rebuild it."""
         mapped = self.feature_map is not None
-        told = {"config": self.config.to_plain(), "event_shape": list(self.event_shape), "embedding_net": not mapped}
-        return {**told, "flat": list(self.flat), "edge": EDGE} if self.flat else told
+        plain = {"config": self.config.to_plain(), "event_shape": list(self.event_shape), "embedding_net": not mapped}
+        return {**plain, "flat": list(self.flat), "edge": EDGE} if self.flat else plain
 
     @classmethod
     def from_weights(
-        cls, dim: int, told: Mapping[str, Any], weights: Mapping[str, Tensor], embedding_net: nn.Module | None = None
+        cls, dim: int, plain: Mapping[str, Any], weights: Mapping[str, Tensor], embedding_net: nn.Module | None = None
     ) -> NeuralEstimator:
-        """The estimator that ``to_plain`` and ``weights`` describe.
+        """The estimator rebuilt from ``to_plain`` and ``weights``.
 
         Args:
             dim: d, the number of parameters.
-            told: What ``to_plain`` gave.
-            weights: What ``weights`` gave.
-            embedding_net: A network like the one that it was trained with, where there was one.
+            plain: The result of ``to_plain``.
+            weights: The result of ``weights``.
+            embedding_net: A network with the architecture of the embedding that it was trained with, if any.
 
         Raises:
             MissingPackageError: sbi is not installed.
-            PosteriorError: Weights and description do not fit each other, or the embedding is missing.
+            PosteriorError: Weights and description do not match, or the embedding is missing.
         """
         _import_sbi()
-        if told["embedding_net"] and embedding_net is None:
+        if plain["embedding_net"] and embedding_net is None:
             raise PosteriorError(
-                "the posterior was trained with an embedding network, whose class it does not know: load it with "
-                "embedding_net=, one built like that"
+                "the posterior was trained with an embedding network, whose class is not stored: load it with "
+                "embedding_net= a network of the same architecture"
             )
-        if told.get("flat") and told.get("edge") != EDGE:
+        if plain.get("flat") and plain.get("edge") != EDGE:
             raise PosteriorError(
                 f"the networks must see bounded parameters on the flat scale with edges of {EDGE}, got edges of "
-                f"{told.get('edge')!r}: another version of metaroll has made them; infer again"
+                f"{plain.get('edge')!r}: they were trained with another version of metaroll; infer again"
             )
-        config, event_shape = EstimatorConfig.from_plain(told["config"]), tuple(told["event_shape"])
+        config, event_shape = EstimatorConfig.from_plain(plain["config"]), tuple(plain["event_shape"])
         try:
             feature_map = None
-            if not told["embedding_net"]:
+            if not plain["embedding_net"]:
                 frequencies, regressions = weights["map.frequencies"], weights.get("map.offset", ())
                 feature_map = FeatureMap(event_shape[0], frequencies.shape[1], frequencies.shape[0], len(regressions))
                 feature_map.load_state_dict(_below("map.", weights))
             members = []
             with _sbi_at_work(0):
-                drawn = torch_generator(0)
-                rows = tuple(torch.randn(_BUILDING_ROWS, *shape, generator=drawn) for shape in ((dim,), event_shape))
+                generator = torch_generator(0)
+                rows = tuple(
+                    torch.randn(_BUILDING_ROWS, *shape, generator=generator) for shape in ((dim,), event_shape)
+                )
                 seen = rows[1] if feature_map is None else feature_map(rows[1])
                 embedding_net = copy.deepcopy(embedding_net)  # its weights are those of this estimator
                 for position in range(config.ensemble):
@@ -345,9 +348,9 @@ class NeuralEstimator:
         except (RuntimeError, KeyError, IndexError, TypeError) as error:
             raise PosteriorError(
                 f"the weights do not fit the description of the estimator ({type(error).__name__}: {error}); restore "
-                "the folder from a copy, or use the versions that posterior.json names"
+                "the folder from a copy, or use the versions named in posterior.json"
             ) from error
-        return cls(config, dim, members, feature_map, event_shape, success, told.get("flat", ()))
+        return cls(config, dim, members, feature_map, event_shape, success, plain.get("flat", ()))
 
 
 def _below(prefix: str, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -359,12 +362,12 @@ class NeuralTrainer:
     """Trains estimators, round by round.
 
     Args:
-        config: How.
+        config: Settings of networks and training.
         dim: d, the number of parameters.
-        seed: Of the networks' first weights, and of everything that training draws.
-        embedding_net: Network that makes features of what the simulator returns, trained with the density.
+        seed: Seed of the initial weights, and of all randomness of training.
+        embedding_net: Network that maps the simulator's output to features, trained with the density.
         device: ``"cpu"`` or ``"cuda"``.
-        flat: Columns of parameters that networks of ``"npe"`` see on a flat scale (``NeuralEstimator``); ``fit_more``
+        flat: Columns of parameters that networks of ``"npe"`` get on a flat scale (``NeuralEstimator``); ``fit_more``
             needs the normal one, on which the prior has no bounds.
 
     Raises:
@@ -383,8 +386,8 @@ class NeuralTrainer:
         _import_sbi()
         if embedding_net is not None and not isinstance(embedding_net, nn.Module):
             raise TypeError(f"embedding_net must be a torch.nn.Module, got {described(embedding_net)}")
-        made_of = config.num_random_features or config.regressions
-        if embedding_net is not None and (config.method == "nle" or made_of or config.ensemble > 1):
+        transforms = config.num_random_features or config.regressions
+        if embedding_net is not None and (config.method == "nle" or transforms or config.ensemble > 1):
             raise ValueError(
                 "embedding_net must be left out with method 'nle' (which needs the density of the features), random "
                 "features, regressions, and an ensemble"
@@ -399,62 +402,61 @@ class NeuralTrainer:
         self._rounds = 0
 
     def learn_success(self, normals: np.ndarray, succeeded: np.ndarray) -> None:
-        """Learn from all simulations, failed ones too, how likely one succeeds; what is fitted after this counts it.
+        """Learn the probability of success from all simulations, failed ones included; used by later fits.
 
-        Estimators of the posterior that are trained by maximum likelihood do not need it: among simulations that
-        succeeded, drawn from the prior p (or p within a region), parameters and features are distributed as ``p(theta)
-        P(ok | theta) p(x | theta, ok)``, whose conditional is the posterior of an observation that has not failed.
-        So with flow matching. An estimator of the likelihood learns ``p(x | theta, ok)`` and lacks ``P(ok | theta)``;
-        so does the atomic loss, which compares parameters with those of other successes, where ``P(ok | theta)``
-        cancels (see ``fit_more``).
+        Posterior estimators trained by maximum likelihood do not need it: for successful simulations, drawn from the
+        prior p (or p within a region), parameters and features are distributed as ``p(theta) P(ok | theta) p(x | theta,
+        ok)``, whose conditional is the posterior given success. The same holds for flow matching. A likelihood
+        estimator learns ``p(x | theta, ok)`` and lacks ``P(ok | theta)``; so does the atomic loss, which compares
+        parameters with those of other successes, where ``P(ok | theta)`` cancels (see ``fit_more``).
 
         Args:
             normals: Parameters of all simulations, ``(n, d)``.
-            succeeded: Which of them have finite features, bool ``(n,)``.
+            succeeded: Whether their features are finite, bool ``(n,)``.
         """
         self._success = None
         if not succeeded.all():
             self._success = SuccessModel.fitted(normals, succeeded, self._seed).to(self._device)
 
-    def fit(self, normals: np.ndarray, features: np.ndarray, goes_on: bool = False) -> tuple[NeuralEstimator, Fit]:
-        """An estimator of simulations whose parameters the prior has drawn, or the prior within a region.
+    def fit(self, normals: np.ndarray, features: np.ndarray, continues: bool = False) -> tuple[NeuralEstimator, Fit]:
+        """An estimator from simulations with parameters drawn from the prior, or from the prior within a region.
 
-        It is trained from new weights by maximum likelihood, which is right where the region holds the posterior
-        (truncated proposals, Deistler, Goncalves and Macke 2022, section 3), whatever share of simulations fails.
+        It is trained from new weights by maximum likelihood, ``mean ln q(theta | x)``, which is valid if the region
+        holds the posterior (truncated proposals, Deistler, Goncalves and Macke 2022, section 3), for any share of
+        failing simulations.
 
-        Networks that have learned simulations by heart are too sure of others: each autoregressive flow of ``"npe"`` is
-        made as wide as those simulations ask for that only decided when to stop, and loses what mean and correlations
-        training has left (``latent_normal``); those of an ensemble are narrower by what their mixture adds
-        (``mixture_factor``).
+        Overfitted networks are overconfident: the base distribution of each autoregressive flow of ``"npe"`` is widened
+        to fit the validation simulations, and remaining mean and correlations are removed (``latent_normal``); members
+        of an ensemble are narrowed by the width that their mixture adds (``mixture_factor``).
 
         Args:
             normals: Parameters on the standard normal scale, ``(n, d)``.
             features: ``(n, *event_shape)``, finite.
-            goes_on: ``fit_more`` follows, whose proposal is what the networks themselves have learned: nothing of that
-                is changed then.
+            continues: ``fit_more`` follows, with the networks themselves as proposal: these corrections are then not
+                applied.
         """
         if self._embedding_net is None:
             self._map = FeatureMap.fitted(features, self._config.num_random_features, self._seed)
         self._priors = [_standard_normal(self._dim, self._device) for _ in range(self._config.ensemble)]
-        with _sbi_at_work(0):  # it tries the prior out
+        with _sbi_at_work(0):  # sbi samples from the prior to check it
             self._trainers = [self._new_trainer(prior) for prior in self._priors]
-        return self._trained(normals, features, goes_on=goes_on)
+        return self._trained(normals, features, continues=continues)
 
     def fit_more(self, normals: np.ndarray, features: np.ndarray, observed: np.ndarray) -> tuple[NeuralEstimator, Fit]:
-        """The estimator after further simulations, whose parameters were drawn from the last one at ``observed``.
+        """The estimator after further simulations, with parameters drawn from the last estimator at ``observed``.
 
-        Its weights go on from those of the last round with the atomic loss, or the exact one of a mixture of Gaussians
-        (automatic posterior transformation, Greenberg, Nonnenmacher and Macke 2019).
+        Training continues from the weights of the last round with the atomic loss, or the exact one of a mixture of
+        Gaussians (automatic posterior transformation, Greenberg, Nonnenmacher and Macke 2019).
 
-        Of the atoms that a network tells apart, all are parameters of simulations that succeeded, each as likely as the
-        others: the best network is ``q(theta | x) / prior(theta) ~ p(x | theta, ok)``. With the prior times ``P(ok |
-        theta)`` for the prior in the loss, q is the posterior again. The loss of a mixture of Gaussians has the density
-        of the proposal in place of other successes, where nothing cancels, and needs no more.
+        All atoms in the loss are parameters of successful simulations, equally likely: the optimal network is
+        ``q(theta | x) / prior(theta) ~ p(x | theta, ok)``. With the prior times ``P(ok | theta)`` as prior in the loss,
+        q is the posterior again. The loss of a mixture of Gaussians uses the density of the proposal instead of other
+        successes, where nothing cancels, and needs no correction.
         """
         if self._config.method != "npe":
-            raise ValueError(f"posterior proposals need method 'npe', got {self._config.method!r}; take 'truncated'")
+            raise ValueError(f"posterior proposals need method 'npe', got {self._config.method!r}; use 'truncated'")
         if self._flat:
-            raise ValueError("flat must be empty where a trainer goes on from draws of a posterior, got columns")
+            raise ValueError("flat must be empty for posterior proposals, got columns")
         for prior in self._priors:
             prior.success = self._success
         return self._trained(normals, features, observed)
@@ -467,24 +469,26 @@ class NeuralTrainer:
         normals: np.ndarray,
         features: np.ndarray,
         observed: np.ndarray | None = None,
-        goes_on: bool = True,
+        continues: bool = True,
     ) -> tuple[NeuralEstimator, Fit]:
         config = self._config
         is_flat = torch.tensor([column in self._flat for column in range(self._dim)])
         points = flat_of_normal(torch.as_tensor(np.asarray(normals, dtype=np.float64)), is_flat)
         thetas, seen = points.to(torch.float32), self._seen(features)
         nets, regressed = [self._net(0, thetas, seen, observed)], False
-        enough = config.validation_fraction * len(normals) >= _LEAST_JUDGED
-        if config.regressions and enough and not goes_on and self._map is not None:
-            made = self._map.regressed(features, points.numpy(), derive_seed("regressions", self._seed, self._rounds))
-            if made is not None:
+        enough = config.validation_fraction * len(normals) >= _MIN_VALIDATION
+        if config.regressions and enough and not continues and self._map is not None:
+            regressions = self._map.regressed(
+                features, points.numpy(), derive_seed("regressions", self._seed, self._rounds)
+            )
+            if regressions is not None:
                 first, loss = self._trainers[0], self._loss(0)
                 with _sbi_at_work(0):
                     self._trainers[0] = self._new_trainer(self._priors[0])
-                other = self._net(0, thetas, made[1], observed)
+                other = self._net(0, thetas, regressions[1], observed)
                 regressed = self._loss(0) < loss
                 if regressed:
-                    (self._map, seen), nets = made, [other]
+                    (self._map, seen), nets = regressions, [other]
                 else:
                     self._trainers[0] = first
         nets += [self._net(position, thetas, seen, observed) for position in range(1, len(self._trainers))]
@@ -492,7 +496,7 @@ class NeuralTrainer:
         members = [copy.deepcopy(net) for net in nets]
         if base_is_fitted(config.method, config.model):
             members = [with_fitted_base(member, self._dim) for member in members]
-            if not goes_on:
+            if not continues:
                 self._fit_bases(members, thetas, seen)
         epochs = [int(trainer.summary["epochs_trained"][-1]) for trainer in self._trainers]
         fit = Fit(epochs, [self._loss(position) for position in range(len(self._trainers))], regressed)
@@ -501,13 +505,14 @@ class NeuralTrainer:
         return NeuralEstimator(config, self._dim, members, self._map, event_shape, success, self._flat), fit
 
     def _net(self, position: int, thetas: Tensor, seen: Tensor, observed: np.ndarray | None) -> Any:
-        """The network that the trainer at ``position`` has made of simulations as networks see them."""
+        """The network that trainer ``position`` fits to parameters ``(n, d)`` and network inputs ``seen (n, ...)``."""
         config, trainer = self._config, self._trainers[position]
-        told: dict[str, Any] = {}
+        proposal: dict[str, Any] = {}
         with _sbi_at_work(derive_seed("estimator", self._seed, position, self._rounds)):
             if observed is not None:
-                told["proposal"] = trainer.build_posterior().set_default_x(self._seen(observed[None]))
-            return trainer.append_simulations(thetas, seen, **told).train(
+                proposal["proposal"] = trainer.build_posterior().set_default_x(self._seen(observed[None]))
+            # Adam on -mean ln q(theta | x) ("npe"), -mean ln q(x | theta) ("nle") or the flow-matching loss ("fmpe")
+            return trainer.append_simulations(thetas, seen, **proposal).train(
                 training_batch_size=config.batch_size,
                 learning_rate=config.learning_rate,
                 validation_fraction=config.validation_fraction,
@@ -516,7 +521,7 @@ class NeuralTrainer:
             )
 
     def _loss(self, position: int) -> float:
-        """Least loss of the last training on simulations that it did not see."""
+        """Best validation loss of the last training."""
         return float(self._trainers[position].summary["best_validation_loss"][-1])
 
     def _fit_bases(self, members: Sequence[Any], thetas: Tensor, seen: Tensor) -> None:
@@ -527,15 +532,18 @@ class NeuralTrainer:
                     context = member.embedding_net(seen[rows].to(self._device))
                     parts.append(member.net.transform(context)(thetas[rows].to(self._device)).cpu())
                 latents = torch.cat(parts).to(torch.float64).numpy()
-                if not np.isfinite(latents).all():  # as it was trained: nothing can be told of it
+                if not np.isfinite(latents).all():  # keep it as trained: there is nothing to estimate from
                     continue
+                # Base N(mean, root root^T) from latents z = T^-1(theta; x), (n, d): the width from validation data
                 mean, root = latent_normal(latents, latents[np.asarray(trainer.val_indices)])
                 member.net.base.loc.copy_(torch.as_tensor(mean, dtype=torch.float32))
                 member.net.base.scale_tril.copy_(torch.as_tensor(root, dtype=torch.float32))
             if len(members) > 1:
-                asked = seen[:: max(1, len(seen) // _ASKED)].to(self._device)
+                compared = seen[:: max(1, len(seen) // _NUM_COMPARED)].to(self._device)
                 with _sbi_at_work(derive_seed("mixture", self._seed, self._rounds)):
-                    drawn = [member.sample((_ASKED,), condition=asked).transpose(0, 1).cpu() for member in members]
+                    drawn = [
+                        member.sample((_NUM_COMPARED,), condition=compared).transpose(0, 1).cpu() for member in members
+                    ]
                 factor = mixture_factor(torch.stack(drawn).to(torch.float64).numpy())
                 for member in members:
                     member.net.base.scale_tril.mul_(factor)

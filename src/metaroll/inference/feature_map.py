@@ -1,4 +1,4 @@
-"""Features of simulations as estimators and checks see them."""
+"""Preprocessing of simulated features for estimators and checks."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _MOST_WORK = 3e10
 
 
 class FeatureMap(nn.Module):
-    """Features as an estimator sees them: those that vary, with mean 0 and deviation 1, or what is made of these.
+    """Inputs of an estimator: standardized non-constant features, or functions of them.
 
-    A feature that is the same in all simulations would be divided by nothing, and tells nothing: it is left out.
+    A feature that is constant in all simulations is dropped: it has no standard deviation and no information.
 
     Args:
         num_features: F, the number of features of a simulation.
-        num_kept: Of those, how many vary.
-        num_frequencies: Of random Fourier features; 0 means none.
-        num_regressions: Of linear regressions on what varies, which are seen in its place; 0 means none.
+        num_kept: Number of non-constant ones.
+        num_frequencies: Number of random Fourier features; 0 means none.
+        num_regressions: Number of linear regressions on the non-constant features, which replace them; 0 means none.
     """
 
     def __init__(self, num_features: int, num_kept: int, num_frequencies: int = 0, num_regressions: int = 0) -> None:
@@ -54,9 +54,9 @@ class FeatureMap(nn.Module):
         """The map for simulations with ``features (n, F)``.
 
         Args:
-            features: Of the simulations, finite.
-            num_frequencies: Of random Fourier features.
-            seed: Of their scrambling.
+            features: Features of the simulations, finite.
+            num_frequencies: Number of random Fourier features.
+            seed: Seed of their scrambling.
 
         Raises:
             ValueError: No feature varies.
@@ -80,16 +80,16 @@ class FeatureMap(nn.Module):
         return made
 
     def regressed(self, features: np.ndarray, targets: np.ndarray, seed: int) -> tuple[FeatureMap, Tensor] | None:
-        """The map to linear regressions of d numbers on the features, and what is seen of these simulations.
+        """The map to linear regressions of d targets on the features, and its outputs for these simulations.
 
-        They are parted into tenths, and of each one is seen what regressions on the other nine say. A regression fits
-        what it was made of better than anything else, and whoever learns from that fit is too sure. ``None`` where
-        regressions say nothing of any number, or would take very long.
+        Ten-fold cross-fitting: outputs for each fold come from regressions on the other nine. A regression fits its own
+        training data too well, and an estimator trained on these fits would be overconfident. ``None`` if regressions
+        explain no target, or would take very long.
 
         Args:
-            features: Of the simulations, ``(n, F)``.
-            targets: What is regressed on them, ``(n, d)``.
-            seed: Of which simulations make a tenth.
+            features: Features of the simulations, ``(n, F)``.
+            targets: Regression targets, ``(n, d)``.
+            seed: Seed of the folds.
         """
         count, width = len(features), len(self.kept)
         if float(count) * min(count, width) ** 2 > _MOST_WORK:
@@ -109,7 +109,7 @@ class FeatureMap(nn.Module):
         return made, torch.from_numpy((fit.left_out - mean) / std).to(torch.float32)
 
     def forward(self, features: Tensor) -> Tensor:
-        """What the estimator sees of ``features (n, F)``, float32 ``(n, K)``."""
+        """Inputs of the estimator for ``features (n, F)``, float32 ``(n, K)``."""
         scaled = self._scaled(features)
         if self.weights is not None and self.offset is not None:
             scaled = scaled @ self.weights + self.offset
@@ -119,5 +119,5 @@ class FeatureMap(nn.Module):
         return scaled.to(torch.float32)
 
     def _scaled(self, features: Tensor) -> Tensor:
-        """Those that vary, float64 ``(n, K)``."""
+        """Non-constant features, float64 ``(n, K)``."""
         return (features.to(torch.float64)[:, self.kept] - self.mean) * self.scale

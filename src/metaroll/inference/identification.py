@@ -30,11 +30,11 @@ from metaroll.seeding import derive_seed
 __all__ = ["Identification", "identify"]
 
 _FURTHEST = 8.0
-"""Where the standard normal ends: the ends of the unit cube would be infinite for a prior without bounds."""
+"""Truncation of the standard normal: the ends of the unit cube would be infinite for a prior without bounds."""
 _NARROW = 1e-5
-"""Deviation of the elites, as a share of the prior's range, at which the cross-entropy method has arrived."""
+"""Deviation of the elites, as a share of the prior's range, at which the cross-entropy method has converged."""
 _EXACT = 1e-6
-"""Residuals (of features with deviation 1) that are as good as none: the rounding of simulations in float32."""
+"""Residuals (of features with deviation 1) that count as 0: the rounding of simulations in float32."""
 
 
 @final
@@ -43,17 +43,17 @@ class Identification:
     """The best parameters, and how well the observation determines them.
 
     Attributes:
-        prior: Within which they were looked for.
+        prior: Prior of the search.
         theta: The best parameters, ``(d,)``.
         std: Their standard deviations by the curvature there, ``(d,)``; not above those of the prior.
-        residual: Root mean square of what is left of the features, in their standard deviations under the prior.
-        method: How they were found.
+        residual: Root mean square residual of the features, in their standard deviations under the prior.
+        method: The optimization method.
         num_simulations: Simulations made.
-        num_failed: Of them, those whose features were not finite.
-        converged: Whether the search ended by itself, and not since the budget was used up.
-        point: ``theta`` on the scale from 0 to 1 on which the prior is uniform, ``(d,)``.
-        information: Inverse covariance that the curvature tells, on that scale, ``(d, d)``; it may be singular.
-        observed: What was observed, ``(F,)``.
+        num_failed: Number of simulations with non-finite features.
+        converged: Whether the search converged before the budget was used up.
+        point: ``theta`` in the unit cube, where the prior is uniform, ``(d,)``.
+        information: Inverse covariance from the curvature in the unit cube, ``(d, d)``; it may be singular.
+        observed: Features of the observation, ``(F,)``.
     """
 
     prior: Prior
@@ -70,7 +70,7 @@ class Identification:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the environment calls the parameters."""
+        """Names of the parameters in the environment."""
         return self.prior.names
 
     @property
@@ -82,7 +82,7 @@ class Identification:
         """Draws around the best parameters by the curvature there (Laplace's approximation), within the prior's bounds.
 
         Args:
-            seed: Of the draws.
+            seed: Seed of the draws.
         """
         generator = np.random.default_rng(derive_seed("identification", seed))
         rows = draws_of_information(self.point, self.information, NUM_DRAWS, generator)
@@ -122,33 +122,33 @@ def identify(
     """The parameters whose simulated features are the closest to those observed (least squares).
 
     A first batch of simulations comes from the prior; each feature is divided by its standard deviation there.
-    ``"least_squares"`` goes on from its best ones by a trust region (SciPy's ``least_squares``), with derivatives by
+    ``"least_squares"`` continues from its best ones by a trust region (SciPy's ``least_squares``), with derivatives by
     differences, all in one call of the simulator. ``"cem"`` draws batches from a normal distribution that is fitted to
-    the best of each batch (cross-entropy method, Rubinstein 1999); it also finds its way over rugged ground, and with
-    simulators that are noisy.
+    the best of each batch (cross-entropy method, Rubinstein 1999); it also copes with rugged objectives and noisy
+    simulators.
 
-    Everything happens on the scale from 0 to 1 on which the prior is uniform, so bounds hold. Simulations whose
-    features are not finite are never used.
+    The search runs in the unit cube, where the prior is uniform, so bounds hold. Simulations with non-finite features
+    are never used.
 
     Args:
-        simulate: ``thetas (B, d) -> features (B, F)``; NaN in a row says that its simulation failed. Columns are in the
+        simulate: ``thetas (B, d) -> features (B, F)``; NaN in a row means that it failed. Columns are in the
             order of the prior, or in that of its attribute ``names``, if it has one.
-        observed: Features of what was observed, ``(F,)`` or ``(1, F)``.
-        prior: Where to look: ``{"mass": (0.5, 2.0), ...}``, or another form that ``as_prior`` takes.
-        method: How to look.
-        num_simulations: How many are made at most (those of derivatives at the end come on top, ``2 d + 1``).
-        num_starts: From how many of the best simulations ``"least_squares"`` goes on.
+        observed: Features of the observation, ``(F,)`` or ``(1, F)``.
+        prior: Search space: ``{"mass": (0.5, 2.0), ...}``, or another form accepted by ``as_prior``.
+        method: Optimization method.
+        num_simulations: Budget of simulations (plus ``2 d + 1`` for derivatives at the end).
+        num_starts: Number of the best simulations from which ``"least_squares"`` continues.
         elite_fraction: Share of a batch to which ``"cem"`` fits.
-        noise_std: Standard deviation of the noise of each feature, ``(F,)`` or a number, if it is known; it then scales
-            the features, and the uncertainty. Otherwise that follows from what is left at the end.
-        step: Of differences, as a share of the prior's range.
-        seed: Of all randomness.
-        batch_size: Simulations in one call of the simulator.
+        noise_std: Standard deviation of the noise of each feature, ``(F,)`` or a number, if known; it then scales the
+            features, and the uncertainty. Otherwise it is estimated from the final residuals.
+        step: Step size of finite differences, as a share of the prior's range.
+        seed: Seed of all randomness.
+        batch_size: Simulations per call of the simulator.
 
     Raises:
-        ShapeError: ``simulate`` returns something else, or ``observed`` has not the shape of its features.
-        UnknownNameError: There is no such method.
-        ValueError: ``observed`` is not finite, or no simulation from the prior gave finite features.
+        ShapeError: The features of ``simulate`` have the wrong shape, or another one than ``observed``.
+        UnknownNameError: ``method`` is unknown.
+        ValueError: ``observed`` is not finite, or no simulation from the prior has finite features.
     """
     prior = as_prior(prior)
     simulate = named(simulate, prior.names)
@@ -176,7 +176,7 @@ def _from_unit(prior: Prior, points: np.ndarray) -> np.ndarray:
 
 
 class _Search:
-    """Simulates points of the unit cube, and remembers the best."""
+    """Simulates points of the unit cube, and keeps the best."""
 
     def __init__(self, simulate: Simulate, target: np.ndarray, prior: Prior, budget: int, batch_size: int) -> None:
         self._simulate, self._budget, self._batch_size = simulate, budget, batch_size
@@ -188,7 +188,7 @@ class _Search:
 
     @property
     def left(self) -> int:
-        """Simulations that may still be made."""
+        """Remaining budget of simulations."""
         return max(self._budget - self.made, 0)
 
     @property
@@ -243,7 +243,7 @@ class _Search:
 
 
 def _trust_regions(search: _Search, num_starts: int, step: float) -> bool:
-    """Go down from each start; whether each of them arrived."""
+    """Least squares from each start; whether each of them converged."""
     order = np.argsort(np.square(search.residuals).sum(axis=1))[:num_starts]
     arrived = True
     for k, start in enumerate(search.points[order]):
@@ -251,10 +251,10 @@ def _trust_regions(search: _Search, num_starts: int, step: float) -> bool:
         last: dict[bytes, np.ndarray] = {}
 
         def residuals(point: np.ndarray, last: dict[bytes, np.ndarray] = last) -> np.ndarray:
-            found = search(point[None])[0]
-            last[point.tobytes()] = found
-            # The trust region shrinks where a step leads to something that is not finite.
-            return np.where(np.isfinite(found), found, np.inf)
+            values = search(point[None])[0]
+            last[point.tobytes()] = values
+            # The trust region shrinks after a step to non-finite residuals.
+            return np.where(np.isfinite(values), values, np.inf)
 
         def jacobian(point: np.ndarray, last: dict[bytes, np.ndarray] = last) -> np.ndarray:
             points = difference_points(point, step)
@@ -264,18 +264,18 @@ def _trust_regions(search: _Search, num_starts: int, step: float) -> bool:
         if evaluations < 2 or not np.isfinite(search(start[None])).all():
             arrived = False
             continue
-        found = least_squares(residuals, start, cast("Any", jacobian), bounds=(0.0, 1.0), max_nfev=evaluations)
-        arrived &= found.status > 0
+        result = least_squares(residuals, start, cast("Any", jacobian), bounds=(0.0, 1.0), max_nfev=evaluations)
+        arrived &= result.status > 0
     return arrived
 
 
 def _cem(search: _Search, generator: np.random.Generator, elite_fraction: float) -> bool:
-    """Fit a normal to the best again and again; whether it has become narrow."""
+    """Iteratively refit a normal to the elites; whether it has converged."""
     points, residuals = search.points, search.residuals
     while True:
         costs = np.square(residuals).sum(axis=1)
         elites = points[np.argsort(costs)[: max(2 * search.prior.dim, round(elite_fraction * len(points)))]]
-        # With correlations: along a valley that lies across, deviations of each parameter alone would shrink too early.
+        # Full covariance: in a diagonal valley, independent deviations would shrink too early.
         covariance = weighted_covariance(elites, np.full(len(elites), 1.0 / len(elites)))
         if np.diag(covariance).max() < _NARROW**2:
             return True
@@ -283,7 +283,7 @@ def _cem(search: _Search, generator: np.random.Generator, elite_fraction: float)
             return False
         noise = generator.standard_normal((search.batch_size, search.prior.dim))
         search(np.clip(elites.mean(axis=0) + noise @ np.linalg.cholesky(covariance).T, 0.0, 1.0))
-        # The best so far stays among them.
+        # Elitism: keep the best point so far.
         points = np.concatenate([search.points, search.best_point[None]])
         residuals = np.concatenate([search.residuals, search.best_residual[None]])
 

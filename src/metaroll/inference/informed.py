@@ -1,4 +1,4 @@
-"""Whether a posterior says of each parameter what the data says: regressions on features may find nothing more."""
+"""Whether a posterior uses all information on each parameter: regressions on features must not explain its residual."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ _UNIDENTIFIED, _DOUBTFUL = 0.8, 0.5
 """Share of the prior's deviation from which on a parameter counts as not identified, and from which on it does where
 regressions find nothing of it: networks of few simulations are narrower by chance."""
 _MOST_ROWS = 500
-"""Simulations that regressions are made of: their cost grows with the third power."""
+"""Number of simulations for regressions: their cost is cubic in it."""
 _MOST_FEATURE, _MOST_RESIDUAL = 5.0, 5.0
 _IGNORED = 0.25
 """Share of the variance around the posterior mean up to which it is usable: it could be an eighth narrower."""
 _NUM_PERMUTATIONS = 300
 _LEVEL, _HELD = 0.9, 0.8
-"""Intervals of this level may hold the truth this seldom."""
+"""Minimum coverage of intervals of this level."""
 
 
 def check_informed(posterior: Posterior, pairs: Pairs | None, alpha: float, seed: int) -> Check:
-    """Whether what is left of a parameter beside its posterior mean can be predicted from features.
+    """Whether the residual of a parameter (``truth - posterior mean``) can be predicted from features.
 
-    Of a right posterior it cannot: the mean of ``truth - posterior mean`` is 0 for all features. One that keeps its
-    prior where the data tells a parameter is calibrated all the same, so that only this finds it. Draws of a
-    simulation's posterior may stand for its truth, which makes the test exact.
+    For the exact posterior it cannot: the residual has mean 0 given any features. A posterior that equals the prior
+    although the data identifies a parameter is calibrated nevertheless; only this check detects it. Under the null
+    hypothesis draws of a simulation's posterior are exchangeable with its truth, which makes the test exact.
 
     Args:
         posterior: The posterior.
         pairs: Simulations with known parameters.
         alpha: It fails below this p value, divided by the number of parameters.
-        seed: Of all randomness.
+        seed: Seed of all randomness.
     """
     if pairs is None or len(pairs.truths) < FEWEST_PAIRS:
         return missing(INFORMED, posterior)
@@ -48,7 +48,7 @@ def check_informed(posterior: Posterior, pairs: Pairs | None, alpha: float, seed
     smoothers = _smoothers(posterior, pairs.features[rows])
     if smoothers is None:
         return Check(INFORMED, "not checked", "no feature varies")
-    # The truth and all draws are treated alike; then any of them may stand for the truth, which comes first.
+    # Truth (index 0) and draws are treated alike, so that they are exchangeable under the null hypothesis.
     items = np.concatenate([pairs.truths[rows, None], pairs.draws[rows]], axis=1)
     items = (items - items.mean(axis=1, keepdims=True)) / (items.std(axis=1, keepdims=True) + 1e-9)
     generator = np.random.default_rng(derive_seed("stand for truths", seed))
@@ -56,34 +56,34 @@ def check_informed(posterior: Posterior, pairs: Pairs | None, alpha: float, seed
     chosen[:, 0] = 0
     left = np.clip(items[np.arange(len(items))[:, None], chosen], -_MOST_RESIDUAL, _MOST_RESIDUAL)
     p_values = {name: smoothers.p_value(left[:, :, i]) for i, name in enumerate(posterior.names)}
-    found = {name: smoothers.predicted(left[:, 0, i]) for i, name in enumerate(posterior.names)}
+    fits = {name: smoothers.predicted(left[:, 0, i]) for i, name in enumerate(posterior.names)}
     sure = [name for name, p_value in p_values.items() if p_value * dim < alpha]
-    ignored = [name for name in sure if found[name].share >= _IGNORED]
+    ignored = [name for name in sure if fits[name].share >= _IGNORED]
     words = "regressions on features tell of no parameter more than its posterior does"
     if ignored:
-        shares = ", ".join(f"{found[name].share:.0%}" for name in ignored)
+        shares = ", ".join(f"{fits[name].share:.0%}" for name in ignored)
         words = f"ignores what the data says of {', '.join(ignored)}: a regression on features predicts {shares} of "
         words += "what its posterior leaves open"
     elif sure:
         words = f"off by little: regressions on features tell a little more of {', '.join(sure)}"
     values = {
         "p_values": p_values,
-        "shares": {name: each.share for name, each in found.items()},
+        "shares": {name: each.share for name, each in fits.items()},
         "ignored": ignored,
-        AT_MOST_WIDE: posterior.observed is not None and all(_held(found[name]) >= _HELD for name in ignored),
+        AT_MOST_WIDE: posterior.observed is not None and all(_held(fits[name]) >= _HELD for name in ignored),
     }
     worst = min(min(p_values.values()) * dim, 1.0)
     return Check(INFORMED, "failed" if ignored else "small" if sure else "passed", words, worst, values)
 
 
 def check_identified(posterior: Posterior, made: Simulations | None, alpha: float, seed: int) -> Check:
-    """Parameters of which the data says little, by the width of the posterior and by regressions on features.
+    """Poorly identified parameters, by the width of the posterior and by regressions on features.
 
     Args:
         posterior: The posterior.
         made: Simulations with parameters of the prior, or of the prior within a region.
-        alpha: Below this p value a regression has found something.
-        seed: Of the permutations.
+        alpha: Significance level of a regression.
+        seed: Seed of the permutations.
     """
     ratios = dict(zip(posterior.names, (posterior.std / posterior.prior.std).tolist(), strict=True))
     shown = ", ".join(f"{name} {ratio:.2g}" for name, ratio in ratios.items())
@@ -91,9 +91,9 @@ def check_identified(posterior: Posterior, made: Simulations | None, alpha: floa
     looked_at = [name for name, ratio in ratios.items() if ratio > (_UNIDENTIFIED if made is None else _DOUBTFUL)]
     shares = {} if made is None or not looked_at else _shares(posterior, made, looked_at, alpha, seed)
     wide = [name for name in looked_at if ratios[name] > _UNIDENTIFIED or shares[name] == 0.0]
-    told = [name for name in wide if shares.get(name, 0.0) >= 1.0 - _UNIDENTIFIED**2]
-    little = [name for name in wide if name not in told and shares.get(name, 0.0) > 0.0]
-    nothing = [name for name in wide if name not in told and name not in little]
+    missed = [name for name in wide if shares.get(name, 0.0) >= 1.0 - _UNIDENTIFIED**2]
+    little = [name for name in wide if name not in missed and shares.get(name, 0.0) > 0.0]
+    nothing = [name for name in wide if name not in missed and name not in little]
     parts = []
     if nothing and shares:
         parts.append(f"this data does not identify {', '.join(nothing)}")
@@ -101,7 +101,7 @@ def check_identified(posterior: Posterior, made: Simulations | None, alpha: floa
         parts.append(f"{', '.join(nothing)} nearly as wide as before (whether the data could tell it was not measured)")
     for names, text in (
         (little, "this data says little of"),
-        (told, "the posterior does not tell, while features do,"),
+        (missed, "the posterior does not tell, while features do,"),
     ):
         each = ", ".join(f"{name} ({shares[name]:.0%} of its variance by a regression)" for name in names)
         parts += [f"{text} {each}"] if names else []
@@ -111,7 +111,7 @@ def check_identified(posterior: Posterior, made: Simulations | None, alpha: floa
 
 
 def _shares(posterior: Posterior, made: Simulations, names: list[str], alpha: float, seed: int) -> dict[str, float]:
-    """Of each parameter, the share of its variance that regressions predict; 0 where that may be chance."""
+    """For each parameter, the share of its variance explained by regressions; 0 if not significant."""
     smoothers = _smoothers(posterior, made.features[:_MOST_ROWS])
     truths = posterior.prior.to_normal(made.thetas[:_MOST_ROWS])
     shares = dict.fromkeys(names, 0.0)
@@ -125,7 +125,7 @@ def _shares(posterior: Posterior, made: Simulations, names: list[str], alpha: fl
 
 
 def _smoothers(posterior: Posterior, features: np.ndarray) -> Smoothers | None:
-    """Regressions on the features that vary; ``None`` where none does."""
+    """Regressions on the non-constant features; ``None`` if there is none."""
     rows = flat_rows(features)
     try:
         seen = FeatureMap.fitted(rows.astype(np.float32))

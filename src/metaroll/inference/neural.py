@@ -26,23 +26,22 @@ from metaroll.seeding import derive_seed
 
 __all__ = ["NPDR", "BayesSim", "InferenceProgress", "NeuralInference"]
 
-"""Usable simulations below which nothing can be trained."""
 _MIXTURE = EstimatorConfig(ensemble=3, batch_size=50, learning_rate=2e-3)
-"""Mixtures of Gaussians that learn as flows do stop before they are half as good (benchmarks/README.md)."""
+"""With the settings of flows, mixtures of Gaussians stop training too early (benchmarks/README.md)."""
 _DRAWN_BY = "chains, from networks of the region whose bases are fitted, half of all in the last round"
-"""How rounds are truncated: simulations of a round that was drawn in another way are not used again."""
+"""Part of the fingerprint of a round: simulations from another way of truncation are not reused."""
 
 
 class InferenceProgress(NamedTuple):
-    """What a progress callback is told.
+    """Argument of a progress callback.
 
     Attributes:
-        phase: ``"simulate"``, and, at their beginning, ``"train"``, ``"draw"`` or (of ``metaroll infer``) ``"check"``.
+        phase: ``"simulate"``, and, when they start, ``"train"``, ``"draw"`` or (of ``metaroll infer``) ``"check"``.
         round_number: From 1.
-        rounds: How many there are.
-        done: Simulations of the round that are done.
+        rounds: Number of rounds.
+        done: Completed simulations of the round.
         total: Simulations of the round.
-        failed: Of those that are done, how many have failed.
+        failed: Number of failed ones among the completed.
     """
 
     phase: Literal["simulate", "train", "draw", "check"]
@@ -54,7 +53,7 @@ class InferenceProgress(NamedTuple):
 
 
 class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their settings alone)
-    """What NPDR and BayesSim have in common; see there."""
+    """Base class of NPDR and BayesSim; see there."""
 
     def __init__(
         self,
@@ -72,13 +71,13 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
         progress: Callable[[InferenceProgress], None] | None,
     ) -> None:
         self.prior: Prior = as_prior(prior)
-        """What is known before."""
+        """The prior."""
         self.config = config
-        """How the posterior is learned."""
+        """Settings of the density estimator."""
         if proposal not in ("truncated", "posterior"):
             raise ValueError(f"proposal must be 'truncated' or 'posterior', got {proposal!r}")
         if proposal == "posterior" and config.method != "npe" and rounds > 1:
-            raise ValueError(f"proposal 'posterior' needs method 'npe', got {config.method!r}; take 'truncated'")
+            raise ValueError(f"proposal 'posterior' needs method 'npe', got {config.method!r}; use 'truncated'")
         if progress is not None and not callable(progress):
             raise TypeError(f"progress must be a function of an InferenceProgress, got {described(progress)}")
         self._rounds, self._proposal = check_whole(option_name("rounds"), rounds), proposal
@@ -98,31 +97,31 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
     ) -> Posterior:
         """The posterior of the parameters.
 
-        Simulations that stand in ``run_dir/simulations`` are not made again: a call that was interrupted goes on, and
-        one with more simulations adds to them.
+        Simulations in ``run_dir/simulations`` are reused: an interrupted call continues, and one with more simulations
+        adds to them.
 
         Args:
-            simulate: ``thetas (B, d) -> features (B, F)``; NaN in a row says that its simulation failed. Columns are
-                in the order of the prior, or in that of its attribute ``names``, if it has one.
-            observed: Features of what was observed, ``(F,)`` or ``(1, F)``; ``None`` (in one round) gives a posterior
-                that ``at(features)`` asks later.
-            num_simulations: In all rounds together.
-            enough: Asked of the posterior. Where it says no after several rounds, one more is made, as large as the
-                last one, and it is asked again, of the posterior that comes of that one and is returned in any case
-                (without being asked, the first one, if too few simulations of that round are usable: its description
-                tells by ``num_unlearned`` how many).
+            simulate: ``thetas (B, d) -> features (B, F)``; NaN in a row means that its simulation failed. Columns are
+                in the order of the prior, or of the function's attribute ``names``, if it has one.
+            observed: Observed features, ``(F,)`` or ``(1, F)``; ``None`` (in one round) returns a posterior for use
+                with ``at(features)``.
+            num_simulations: Total over all rounds.
+            enough: Called with the posterior. If it returns false after several rounds, one more round is made, as
+                large as the last one; its posterior is passed to ``enough`` again, and returned in any case. (If too
+                few simulations of that round are usable, the first posterior is returned, with their number in
+                ``num_unlearned`` of its description.)
 
         Raises:
             MissingPackageError: sbi is not installed.
-            ShapeError: ``simulate`` returns something else, or ``observed`` has not the shape of its features.
+            ShapeError: ``simulate`` returns another shape, or ``observed`` does not have the shape of its features.
             ValueError: Too few simulations gave finite features, several rounds have no observation, or ``simulate``
-                is of other parameters than the prior.
+                and the prior have different parameters.
         """
         simulate = named(simulate, self.prior.names)
         total = check_whole("num_simulations", num_simulations)
         check_num_simulations(total, self._rounds)
         if observed is None and self._rounds > 1:
-            raise ValueError("observed must be given with rounds above 1, which are directed to it")
+            raise ValueError("observed must be given with rounds above 1, which target it")
         target = None if observed is None else np.asarray(observed, dtype=np.float64)
         flat = () if self._proposal == "posterior" and self._rounds > 1 else self.prior.flat_columns
         trainer = NeuralTrainer(
@@ -140,9 +139,9 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
             number += 1
             if estimator is not None and target is not None and self._proposal == "truncated":
                 seed = derive_seed("region", self._seed, number)
-                # Found where it is needed: a likelihood draws slowly, and whatever it drew may be there already.
+                # Computed on demand: sampling from a likelihood is slow, and not needed for stored simulations.
                 region = functools.cache(functools.partial(find_region, estimator, self.prior.dim, target, seed))
-            within = min(number, self._rounds)  # one more round is as large as the last one
+            within = min(number, self._rounds)  # an extra round is as large as the last one
             share = self._simulations_until(within, total) - self._simulations_until(within - 1, total)
             made = self._simulated(store, simulate, number, share, total, estimator, target, region)
             if made.num_usable < FEWEST_SIMULATIONS:
@@ -151,14 +150,14 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
                     return posterior
                 raise ValueError(
                     f"only {made.num_usable} of {share} simulations of round {number} gave finite "
-                    "features, too few to learn from; look why they fail, or let the prior exclude parameters that "
-                    "cannot be simulated"
+                    "features, too few to learn from; check why they fail, or exclude parameters that cannot be "
+                    "simulated from the prior"
                 )
             tried.append(made)
             rounds.append(made.usable)
             if target is not None:
                 target = _like_features(target, rounds[0].features.shape[1:])
-            self._tell("train", number, share, share, tried[-1].num_failed)
+            self._report("train", number, share, share, tried[-1].num_failed)
             self._learn_success(trainer, tried)
             estimator, fit = self._trained(trainer, rounds, target, region)
             fits.append(fit)
@@ -175,30 +174,30 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
         region: Callable[[], Region] | None,
         description: dict[str, Any],
     ) -> Posterior:
-        """What the last round has learned, with its draws."""
-        self._tell("draw", description["rounds"], NUM_DRAWS, NUM_DRAWS)
+        """The posterior of the last round, with its draws."""
+        self._report("draw", description["rounds"], NUM_DRAWS, NUM_DRAWS)
         cut = region() if region is not None and self._within_region else None
         posterior = Posterior(
             self.prior, target, estimator=estimator, description=description, seed=self._seed, region=cut
         )
         if target is not None and cut is None and self._rounds > 1:
-            normals = self.prior.to_normal(posterior.draws)  # told, so that it is found again where it is judged
+            normals = self.prior.to_normal(posterior.draws)  # stored, so that checks find the same region
             last = find_region(estimator, self.prior.dim, target, derive_seed("region", self._seed), normals)
             posterior.description[BORDER] = last.border
         elif target is not None:
-            _ = posterior.draws  # made while progress says so
+            _ = posterior.draws  # drawn now, as reported to progress
         return posterior
 
     def _simulations_until(self, number: int, total: int) -> int:
-        """How many a round and those before have: the last one, whose region is the narrowest, has half of all."""
+        """Simulations of a round and all before it: the last one, with the narrowest region, has half of all."""
         return total if number == self._rounds else total * number // max(1, 2 * (self._rounds - 1))
 
     @property
     def _within_region(self) -> bool:
-        """Whether rounds that are truncated are learned from simulations within their region alone.
+        """Whether truncated rounds learn only from simulations within their region.
 
-        A posterior lies within its region, whose simulations alone tell networks of what size things are there. A
-        likelihood is asked everywhere.
+        A posterior lies within its region, whose simulations alone have the right scale. A likelihood is evaluated
+        everywhere.
         """
         return self.config.method != "nle"
 
@@ -214,9 +213,9 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
         region: Callable[[], Region] | None,
     ) -> Simulations:
         """The simulations of a round."""
-        told: list[Any] = [self.prior.to_plain(), self._seed, self._simulator, self._batch_size]
-        if number > 1:  # what the earlier rounds, from which this one's parameters follow, depend on
-            told += [
+        inputs: list[Any] = [self.prior.to_plain(), self._seed, self._simulator, self._batch_size]
+        if number > 1:  # the earlier rounds, which determine the parameters of this one, depend on these
+            inputs += [
                 self.config.to_plain(),
                 total,
                 self._rounds,
@@ -224,7 +223,7 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
                 None if target is None else target.tolist(),
                 _DRAWN_BY,
             ]
-        mark = fingerprint(*told)
+        mark = fingerprint(*inputs)
 
         def draw(block: int, count: int) -> np.ndarray:
             seed = derive_seed("parameters", self._seed, number, block)
@@ -236,14 +235,14 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
                 normals = region().sample(self._batch_size, self.prior.dim, seed)
             return self.prior.from_normal(normals)[:count]
 
-        def tell(done: int, of: int, failed: int) -> None:
-            self._tell("simulate", number, done, of, failed)
+        def report(done: int, total: int, failed: int) -> None:
+            self._report("simulate", number, done, total, failed)
 
-        tell(0, share, 0)
-        return store.run(simulate, number, share, mark, draw, self._batch_size, tell)
+        report(0, share, 0)
+        return store.run(simulate, number, share, mark, draw, self._batch_size, report)
 
     def _learn_success(self, trainer: NeuralTrainer, tried: list[Simulations]) -> None:
-        """Where what is trained cannot learn it by itself (``NeuralTrainer.learn_success``)."""
+        """Learn the probability of success, for methods that need it (``NeuralTrainer.learn_success``)."""
         if self.config.method == "nle" or (self._proposal == "posterior" and len(tried) > 1):
             thetas = np.concatenate([made.thetas for made in tried])
             trainer.learn_success(self.prior.to_normal(thetas), np.concatenate([made.succeeded for made in tried]))
@@ -255,20 +254,22 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
         target: np.ndarray | None,
         region: Callable[[], Region] | None,
     ) -> tuple[NeuralEstimator, Fit]:
+        # Proposal "posterior": the last round only, with a corrected loss (Greenberg et al. 2019); theta (n, d)
         if len(rounds) > 1 and self._proposal == "posterior":
             assert target is not None
             return trainer.fit_more(self.prior.to_normal(rounds[-1].thetas), rounds[-1].features, target)
+        # Proposal "truncated": all rounds, by maximum likelihood, mean ln q(theta | x), theta (n, d), x (n, F)
         normals = self.prior.to_normal(np.concatenate([made.thetas for made in rounds]))
         features = np.concatenate([made.features for made in rounds])
         if region is not None and self._within_region:
-            # (The last round lies there, also where it was read and networks differ.)
+            # (The last round lies within the region, even if it was read from disk and the networks differ.)
             inside = np.ones(len(normals), dtype=bool)
             before = len(normals) - len(rounds[-1].thetas)
             inside[:before] = region().holds(normals[:before])
             normals, features = normals[inside], features[inside]
-        return trainer.fit(normals, features, goes_on=self._proposal == "posterior" and self._rounds > 1)
+        return trainer.fit(normals, features, continues=self._proposal == "posterior" and self._rounds > 1)
 
-    def _tell(
+    def _report(
         self, phase: Literal["simulate", "train", "draw"], number: int, done: int, total: int, failed: int = 0
     ) -> None:
         if self._progress is not None:
@@ -296,29 +297,29 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
 class NPDR(NeuralInference):
     """Neural posterior domain randomization (Muratore et al. 2021): sequential neural posterior estimation with flows.
 
-    Each round simulates parameters where the posterior of the observation lies, and learns from all simulations that
-    lie there. One round is amortized: its posterior holds for every observation, ``posterior.at(features)``.
+    Each round simulates parameters from the region of the posterior, and learns from all simulations in that region.
+    One round is amortized: its posterior is valid for every observation, ``posterior.at(features)``.
 
-    The posterior is that of an observation that has not failed: parameters with which simulations often fail are less
-    likely by that. Where only some parameters fail, that is what maximum likelihood of ``"npe"`` and ``"fmpe"`` learns
-    from the others, truncated or not; for ``"nle"``, and for ``proposal="posterior"``, how likely a simulation succeeds
-    is learned as well (``NeuralTrainer.learn_success``).
+    The posterior is conditional on success of the simulation: parameters with frequent failures are less likely. With
+    failures, maximum likelihood of ``"npe"`` and ``"fmpe"`` learns exactly that from the successful simulations,
+    truncated or not; for ``"nle"``, and for ``proposal="posterior"``, the probability of success is learned as well
+    (``NeuralTrainer.learn_success``).
 
     Args:
-        prior: What is known before: ``{"mass": (0.5, 2.0), ...}``, or another form that ``as_prior`` takes.
-        config: How the posterior is learned: model, networks, training, ensemble, and ``method`` ``"nle"`` or
+        prior: The prior: ``{"mass": (0.5, 2.0), ...}``, or another argument of ``as_prior``.
+        config: Settings of the density estimator: model, networks, training, ensemble, and ``method`` ``"nle"`` or
             ``"fmpe"`` instead of ``"npe"``.
-        rounds: In how many rounds the simulations are made; the last one has half of them.
-        proposal: Where later rounds draw: ``"truncated"`` (the prior within the region that holds all but 1e-4 of the
+        rounds: Number of rounds; the last one has half of the simulations.
+        proposal: Proposal of later rounds: ``"truncated"`` (the prior within the region that holds all but 1e-4 of the
             posterior; keeps maximum likelihood) or ``"posterior"`` (the posterior itself, corrected for in the loss).
-        seed: Of all randomness.
-        batch_size: Simulations in one call of the simulator.
-        run_dir: Folder in which simulations are kept, and found again; ``None`` keeps them in memory.
-        simulator: What tells simulators apart, text or JSON types: simulations of another one are not used again.
-        embedding_net: Network trained with the density, which makes features of what the simulator returns.
-        device: ``"cpu"`` or ``"cuda"``, where networks are trained.
-        progress: Told of every batch of simulations and every training.
-        options: Settings by name, in place of those of ``config``.
+        seed: Seed of all randomness.
+        batch_size: Simulations per call of the simulator.
+        run_dir: Folder in which simulations are kept and reused; ``None`` keeps them in memory.
+        simulator: Identifies the simulator, text or JSON types: simulations of another one are not reused.
+        embedding_net: Network trained with the density, which maps the simulator's output to features.
+        device: ``"cpu"`` or ``"cuda"``, for training.
+        progress: Called for every batch of simulations and every training.
+        options: Settings by name; they override those of ``config``.
     """
 
     @understands(own=["batch_size"])
@@ -355,24 +356,24 @@ class NPDR(NeuralInference):
 
 @final
 class BayesSim(NeuralInference):
-    """BayesSim (Ramos, Possas and Fox 2019): a mixture density network, in one round unless more are asked for.
+    """BayesSim (Ramos, Possas and Fox 2019): a mixture density network, in one round by default.
 
     Args:
-        prior: As of ``NPDR``.
+        prior: See ``NPDR``.
         num_components: Gaussians of the mixture.
-        num_random_features: Frequencies of its quasi-random Fourier features of a Matern 5/2 kernel; 0 means that a
-            network sees the features themselves.
-        config: Further settings, of which method and model are set here; ``None`` means three mixtures that are
-            averaged, learned in steps of 2e-3 from 50 simulations each.
-        rounds: As of ``NPDR``.
-        proposal: As of ``NPDR``; the correction for ``"posterior"`` is exact for a mixture.
-        seed: As of ``NPDR``.
-        batch_size: As of ``NPDR``.
-        run_dir: As of ``NPDR``.
-        simulator: As of ``NPDR``.
-        device: As of ``NPDR``.
-        progress: As of ``NPDR``.
-        options: As of ``NPDR``.
+        num_random_features: Number of frequencies of quasi-random Fourier features of a Matern 5/2 kernel; 0 means that
+            the network gets the features themselves.
+        config: Further settings; method and model are fixed. ``None`` means an ensemble of three mixtures, trained with
+            learning rate 2e-3 and batches of 50 simulations.
+        rounds: See ``NPDR``.
+        proposal: See ``NPDR``; the correction for ``"posterior"`` is exact for a mixture.
+        seed: See ``NPDR``.
+        batch_size: See ``NPDR``.
+        run_dir: See ``NPDR``.
+        simulator: See ``NPDR``.
+        device: See ``NPDR``.
+        progress: See ``NPDR``.
+        options: See ``NPDR``.
     """
 
     @understands(EstimatorConfig, own=["batch_size"])
@@ -395,7 +396,7 @@ class BayesSim(NeuralInference):
     ) -> None:
         config = config_of(EstimatorConfig, _MIXTURE if config is None else config, options, type(self))
         if own := options.keys() & {"method", "model"}:
-            raise ValueError(f"{' and '.join(sorted(own))} of BayesSim cannot be chosen: take NPDR")
+            raise ValueError(f"{' and '.join(sorted(own))} of BayesSim cannot be chosen: use NPDR")
         changed = {"num_components": num_components, "num_random_features": num_random_features}
         super().__init__(
             prior,
@@ -418,5 +419,5 @@ def _like_features(observed: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     if single.shape != shape:
         raise ShapeError(f"observed must have the shape of simulated features, {shape}, got {observed.shape}")
     if not np.isfinite(single).all():
-        raise ValueError("observed must be finite: the features of what was observed hold NaN or infinity")
+        raise ValueError("observed must be finite: the observed features hold NaN or infinity")
     return single

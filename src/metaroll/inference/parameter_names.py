@@ -1,4 +1,4 @@
-"""What simulators say of themselves: which column is which parameter, whatever the order of the prior; calls count."""
+"""Optional members of simulators: names of their columns, whatever the order of the prior, and a count of calls."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class CountsCalls(Protocol):
 
 @runtime_checkable
 class NamesParameters(Protocol):
-    """A simulator that says which parameter each column is."""
+    """A simulator that names the parameter of each column."""
 
     @property
     def names(self) -> Sequence[str]:
@@ -69,7 +69,7 @@ def column_order(names: Sequence[str], theirs: Any, what: str) -> list[int]:
 def named(simulate: Any, names: Sequence[str], what: str = "simulate") -> Callable[[np.ndarray], Any]:
     """``simulate`` for rows of parameters in the order of ``names``, whatever its own is.
 
-    A simulator says its parameters by an attribute ``names``, as ``SimRolloutSamplerForSBI`` does; one without is taken
+    A simulator names its parameters in an attribute ``names``, like ``SimRolloutSamplerForSBI``; one without is taken
     to have the columns of the prior.
 
     Args:

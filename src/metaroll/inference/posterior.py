@@ -1,4 +1,4 @@
-"""A posterior: draws, the prior, and an estimator that tells more; as a folder, whose draws need no further package."""
+"""A posterior: draws, the prior, and an estimator; stored as a folder, whose draws need no further package."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ BORDER = "border"
 """In the description of a posterior of the whole prior after directed rounds: least log density, on the normal scale,
 of the region where it lies."""
 _REGION = "region."
-"""Before the names of the weights by which its region is told."""
+"""Prefix of the weights of its region's estimator."""
 
 
 @final
 class Posterior:
-    """What is known of the parameters after something was observed.
+    """Posterior distribution of simulator parameters given an observation.
 
     Args:
-        prior: What was known before; any form that ``as_prior`` takes.
-        observed: Features of what was observed, ``(F,)`` or of any other shape; ``None``: nothing yet (``at``).
-        draws: Draws for that, ``(n, d)``, all equally likely; ``None`` takes them from the estimator.
-        estimator: Tells the posterior of any observation; ``None``: there are only draws.
-        description: More that the folder is to tell, JSON types: how the simulations were made, what training was like.
-        seed: Of the draws that are taken from the estimator.
-        region: Where the parameters of all simulations lay that the estimator has learned from: it tells the posterior
-            of the prior within that region. ``None``: of the whole prior.
+        prior: The prior; any form accepted by ``as_prior``.
+        observed: Features of the observation, ``(F,)`` or of any other shape; ``None``: none yet (see ``at``).
+        draws: Equally weighted draws for it, ``(n, d)``; ``None`` samples them from the estimator.
+        estimator: Approximates the posterior of any observation; ``None``: only the draws are known.
+        description: Further contents of the folder, JSON types: settings of simulations and training.
+        seed: Seed of the draws from the estimator.
+        region: Region of the parameters of all training simulations: the estimator approximates the posterior of the
+            prior truncated to it. ``None``: of the whole prior.
 
     Raises:
         ShapeError: ``draws`` or ``observed`` has another shape than expected.
@@ -59,14 +59,14 @@ class Posterior:
         region: Region | None = None,
     ) -> None:
         self.prior: Prior = as_prior(prior)
-        """What was known before."""
+        """The prior."""
         self.region = region
-        """Where the parameters lay that its estimator has learned from; ``None``: everywhere."""
+        """Region of the parameters on which its estimator was trained; ``None``: the whole prior."""
         self.description: dict[str, Any] = dict(description or {})
-        """How the simulations were made, and what training was like."""
+        """Settings and statistics of simulations and training."""
         self._estimator, self._seed = estimator, seed
         self.observed: np.ndarray | None = None if observed is None else self._features("observed", observed)[0]
-        """Features of what was observed, ``None`` for nothing."""
+        """Features of the observation, ``None`` without one."""
         self._draws: np.ndarray | None = None
         if draws is not None:
             self._draws = self.prior.check_rows("draws", draws)
@@ -77,15 +77,15 @@ class Posterior:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the environment calls the parameters."""
+        """Names of the parameters in the environment."""
         return self.prior.names
 
     @property
     def draws(self) -> np.ndarray:
-        """Draws for what was observed, ``(n, d)``.
+        """Draws for the observation, ``(n, d)``.
 
         Raises:
-            ValueError: Nothing was observed yet.
+            ValueError: There is no observation yet.
         """
         if self._draws is not None:
             return self._draws
@@ -97,11 +97,11 @@ class Posterior:
 
     @property
     def failures(self) -> str:
-        """How many of the simulations it was made of have failed, in words; empty where that is not known."""
+        """Number of failed training simulations, in words; empty if unknown."""
         failed, made = (self.description.get(key) for key in ("num_failed", "num_simulations"))
         if failed is None or made is None:
             return ""
-        # Lists tell the usable ones of each round that was learned from.
+        # Lists have the usable ones of each round of training.
         total = sum(made) + failed + self.description.get("num_unlearned", 0) if isinstance(made, list) else made
         return f"{failed:,} of {total:,} simulations failed"
 
@@ -117,7 +117,7 @@ class Posterior:
 
     @property
     def estimator(self) -> Estimator:
-        """What tells the posterior of any observation, on the standard normal scale.
+        """Estimator of the posterior of any observation, in the standard normal space.
 
         Raises:
             ValueError: There are only draws.
@@ -126,7 +126,7 @@ class Posterior:
 
     @property
     def has_estimator(self) -> bool:
-        """Whether other observations than the one of the draws can be asked about."""
+        """Whether posteriors of other observations are available (``at``)."""
         return self._estimator is not None
 
     def at(self, observed: Any, seed: int = 0) -> Posterior:
@@ -136,16 +136,17 @@ class Posterior:
         that were directed to one observation, near that.
         """
         self._needed()
-        told = {key: value for key, value in self.description.items() if key != BORDER}  # that of another observation
+        # Without the border, which belongs to another observation
+        description = {key: value for key, value in self.description.items() if key != BORDER}
         return Posterior(
-            self.prior, observed, estimator=self._estimator, description=told, seed=seed, region=self.region
+            self.prior, observed, estimator=self._estimator, description=description, seed=seed, region=self.region
         )
 
     def sample(self, num: int, seed: int, observed: Any = None) -> np.ndarray:
         """Draws, ``(num, d)``; for a batch of observations, ``(m, num, d)``.
 
         Args:
-            num: How many.
+            num: Number of draws.
             seed: The same seed gives the same draws.
             observed: Features of one observation, or of m; ``None`` means those of the posterior. Without an
                 estimator its draws are drawn from, with replacement.
@@ -187,17 +188,17 @@ class Posterior:
     # ---- on disk ---------------------------------------------------------------------------------------------------
 
     def save(self, folder: str | Path) -> Path:
-        """Write ``draws.npz``, ``weights.safetensors`` and ``posterior.json`` into a folder; a posterior there goes.
+        """Write ``draws.npz``, ``weights.safetensors`` and ``posterior.json`` into a folder; overwrites a posterior.
 
         Args:
-            folder: Where to.
+            folder: Destination.
 
         Raises:
-            FileExistsError: There is something else of that name.
-            ValueError: Nothing was observed, so there are no draws.
+            FileExistsError: ``folder`` exists and is not a posterior.
+            ValueError: There is no observation, hence no draws.
         """
         estimator, region = self._estimator, self.region
-        told = {
+        description = {
             "prior": self.prior.to_plain(),
             "observed": None if self.observed is None else self.observed.tolist(),
             "num_draws": len(self.draws),
@@ -209,45 +210,47 @@ class Posterior:
         weights = None if estimator is None else estimator.weights()
         if weights is not None and region is not None:
             weights = {**weights, **{_REGION + name: value for name, value in region.estimator.weights().items()}}
-        return write_folder(folder, Draws(self.names, self.draws), told, weights)
+        return write_folder(folder, Draws(self.names, self.draws), description, weights)
 
     @classmethod
     def load(cls, folder: str | Path, *, embedding_net: nn.Module | None = None) -> Posterior:
-        """The posterior of a folder. sbi is needed only when ``sample`` or ``log_prob`` ask its estimator.
+        """Load the posterior of a folder. sbi is needed only once ``sample`` or ``log_prob`` evaluate its estimator.
 
         Args:
             folder: The folder, or that of the run of ``metaroll infer`` that holds it.
-            embedding_net: A network like the one that it was trained with, where there was one.
+            embedding_net: A network of the same architecture as in training, if one was used.
 
         Raises:
-            PosteriorError: The folder is damaged, or no posterior.
+            PosteriorError: The folder is damaged, or not a posterior.
         """
         path = check_path("folder", folder)
-        told, draws, weights = read_description(path), read_draws(path), read_weights(path)
+        plain, draws, weights = read_description(path), read_draws(path), read_weights(path)
         try:
-            prior = Prior.from_plain(told["prior"])
+            prior = Prior.from_plain(plain["prior"])
             if prior.names != draws.names:
                 raise ValueError(f"the prior is of {list(prior.names)}, the draws are of {list(draws.names)}")
             estimator = region = None
-            if told["estimator"] is not None and weights is not None:
-                beside = {name: value for name, value in weights.items() if name.startswith(_REGION)}
-                own = {name: value for name, value in weights.items() if name not in beside}
-                estimator = _LaterEstimator(prior.dim, told["estimator"], own, embedding_net)
-                if (place := told.get("region")) is not None:
-                    named = {name.removeprefix(_REGION): value for name, value in beside.items()}
-                    earlier = _LaterEstimator(prior.dim, place["estimator"], named, embedding_net)
-                    region = Region(earlier, np.asarray(place["observed"], dtype=np.float64), float(place["border"]))
+            if plain["estimator"] is not None and weights is not None:
+                of_region = {name: value for name, value in weights.items() if name.startswith(_REGION)}
+                own = {name: value for name, value in weights.items() if name not in of_region}
+                estimator = _LaterEstimator(prior.dim, plain["estimator"], own, embedding_net)
+                if (region_plain := plain.get("region")) is not None:
+                    named = {name.removeprefix(_REGION): value for name, value in of_region.items()}
+                    earlier = _LaterEstimator(prior.dim, region_plain["estimator"], named, embedding_net)
+                    region = Region(
+                        earlier, np.asarray(region_plain["observed"], dtype=np.float64), float(region_plain["border"])
+                    )
                     if region.observed.shape != earlier.event_shape or not np.isfinite(region.observed).all():
                         raise ValueError(f"observed of its region must be finite, {earlier.event_shape} numbers")
                     if not math.isfinite(region.border):
                         raise ValueError(f"the border of its region must be finite, got {region.border}")
             return cls(
                 prior,
-                told["observed"],
+                plain["observed"],
                 draws.values,
                 estimator=estimator,
-                description=told["training"],
-                seed=told["seed"],
+                description=plain["training"],
+                seed=plain["seed"],
                 region=region,
             )
         except (KeyError, OverflowError, TypeError, ValueError) as error:
@@ -265,9 +268,7 @@ class Posterior:
 
     def _needed(self) -> Estimator:
         if self._estimator is None:
-            raise ValueError(
-                "this posterior has draws alone: it has no estimator that could tell densities or draw more"
-            )
+            raise ValueError("this posterior has draws alone: it has no estimator for densities or further draws")
         return self._estimator
 
     def _features(self, what: str, features: Any) -> np.ndarray:
@@ -295,17 +296,17 @@ class Posterior:
 
 
 class _LaterEstimator:
-    """An estimator from a folder, built when it is first asked: draws alone need no sbi."""
+    """An estimator from a folder, built on first use: draws alone need no sbi."""
 
     def __init__(
-        self, dim: int, told: Mapping[str, Any], weights: Mapping[str, Tensor], embedding_net: nn.Module | None
+        self, dim: int, plain: Mapping[str, Any], weights: Mapping[str, Tensor], embedding_net: nn.Module | None
     ) -> None:
-        self.event_shape = tuple(int(size) for size in told["event_shape"])
-        self._dim, self._told, self._weights, self._net = dim, told, weights, embedding_net
+        self.event_shape = tuple(int(size) for size in plain["event_shape"])
+        self._dim, self._plain, self._weights, self._net = dim, plain, weights, embedding_net
 
     @functools.cached_property
     def _built(self) -> NeuralEstimator:
-        return NeuralEstimator.from_weights(self._dim, self._told, self._weights, self._net)
+        return NeuralEstimator.from_weights(self._dim, self._plain, self._weights, self._net)
 
     def sample(self, num: int, features: np.ndarray, seed: int) -> np.ndarray:
         return self._built.sample(num, features, seed)
@@ -317,4 +318,4 @@ class _LaterEstimator:
         return dict(self._weights)
 
     def to_plain(self) -> dict[str, Any]:
-        return dict(self._told)
+        return dict(self._plain)

@@ -1,6 +1,6 @@
-"""Priors over simulator parameters: bounded, independent, plain data; and the map that makes each a standard normal.
+"""Priors over simulator parameters: bounded, independent, plain data; and the bijection to a standard normal.
 
-Neural estimators work behind that map, so that no posterior has mass outside the bounds of its prior.
+Neural estimators work in the transformed space, so that no posterior has mass outside the bounds of its prior.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from metaroll.seeding import as_generator
 __all__ = ["Marginal", "Prior", "TellsPrior", "as_prior"]
 
 _FURTHEST = 8.0
-"""Where the standard normal ends: beyond, doubles near the bound of a parameter are all the same number."""
+"""Truncation of the standard normal: beyond it, doubles near the bound of a parameter are all the same number."""
 _LEAST_MASS = 1e-9
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 
@@ -38,19 +38,19 @@ class TellsPrior(Protocol):
 @final
 @dataclass(frozen=True)
 class Marginal:
-    """How one parameter is distributed before anything is observed.
+    """Prior distribution of one parameter.
 
     Args:
-        name: What the environment calls it.
+        name: Name of the parameter in the environment.
         kind: ``"uniform"``, ``"log-uniform"`` or ``"normal"`` (truncated to the bounds).
         low: Lower bound; a normal may have none (``-inf``).
         high: Upper bound; a normal may have none (``inf``).
-        mean: Of a normal, before it is truncated.
-        std: Of a normal, before it is truncated.
+        mean: Mean of a normal before truncation.
+        std: Standard deviation of a normal before truncation.
 
     Raises:
-        TypeError: Something is no number, or the name no text.
-        ValueError: The bounds are no interval, or hold (nearly) none of a normal's mass.
+        TypeError: A value is not a number, or the name is not a string.
+        ValueError: The bounds are not an interval, or hold (nearly) none of a normal's mass.
     """
 
     name: str
@@ -82,18 +82,18 @@ class Marginal:
             )
 
     def to_plain(self) -> dict[str, Any]:
-        """The entry as JSON types; a bound that is not there is ``None``."""
+        """The entry as JSON types; a missing bound is ``None``."""
         low, high = (value if math.isfinite(value) else None for value in (self.low, self.high))
         entry: dict[str, Any] = {"name": self.name, "kind": self.kind, "low": low, "high": high}
         return {**entry, "mean": self.mean, "std": self.std} if self.kind == "normal" else entry
 
     @classmethod
     def from_plain(cls, entry: Mapping[str, Any]) -> Marginal:
-        """The marginal of an entry that ``to_plain`` gave.
+        """The marginal of an entry from ``to_plain``.
 
         Raises:
-            TypeError: It is no such entry.
-            ValueError: Its values make no distribution.
+            TypeError: ``entry`` has another form.
+            ValueError: Its values do not define a distribution.
         """
         known = {"name", "kind", "low", "high", "mean", "std"}
         if not isinstance(entry, Mapping) or not {"name", "kind"} <= set(entry) <= known:
@@ -112,7 +112,7 @@ class Marginal:
         return np.where(inside, -0.5 * scaled**2 - _LOG_SQRT_2PI - math.log(self.std) - math.log(self._mass()), -np.inf)
 
     def to_normal(self, values: np.ndarray) -> np.ndarray:
-        """Where a value lies on the scale on which the prior is a standard normal: ``Phi^-1(F(value))``."""
+        """Maps values to the space where the prior is a standard normal: ``Phi^-1(F(value))``."""
         below, above = self._sides(values)
         # Of the smaller side, since 1 - (a number near 1) has few digits.
         half = np.where(below < above, below, above)
@@ -142,7 +142,7 @@ class Marginal:
         return float(ndtr(high) - ndtr(low)) if low > -37.0 else float(math.exp(log_ndtr(high)))
 
     def _sides(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Mass below and above each value, each computed by itself."""
+        """Mass below and above each value, each computed directly."""
         if self.kind == "normal":
             scaled = (np.clip(values, self.low, self.high) - self.mean) / self.std
             low, high = (self.low - self.mean) / self.std, (self.high - self.mean) / self.std
@@ -162,8 +162,8 @@ class Prior:
         marginals: One for each parameter, in the order of the columns of ``thetas``.
 
     Raises:
-        TypeError: One is no ``Marginal``.
-        ValueError: There is none, or two have the same name.
+        TypeError: An entry is not a ``Marginal``.
+        ValueError: ``marginals`` is empty, or two have the same name.
     """
 
     def __init__(self, marginals: Iterable[Marginal]) -> None:
@@ -181,7 +181,7 @@ class Prior:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the environment calls the parameters."""
+        """Names of the parameters in the environment."""
         return tuple(marginal.name for marginal in self.marginals)
 
     @property
@@ -214,7 +214,7 @@ class Prior:
         """``num`` sets of parameters, ``(num, d)``.
 
         Args:
-            num: How many.
+            num: Number of sets.
             generator: Source of randomness; ``None`` means fresh entropy.
         """
         count = check_whole("num", num, 0)
@@ -226,7 +226,7 @@ class Prior:
         return sum((m.log_prob(rows[:, i]) for i, m in enumerate(self.marginals)), np.zeros(len(rows)))
 
     def to_normal(self, thetas: np.ndarray) -> np.ndarray:
-        """``thetas (n, d)`` on the scale on which the prior is a standard normal, ``(n, d)``."""
+        """``thetas (n, d)`` in the space where the prior is a standard normal, ``(n, d)``."""
         return np.stack([m.to_normal(thetas[:, i]) for i, m in enumerate(self.marginals)], axis=1)
 
     def from_normal(self, normal: np.ndarray) -> np.ndarray:
@@ -242,8 +242,8 @@ class Prior:
         """``thetas`` as float64 ``(n, d)``; one set ``(d,)`` is a row.
 
         Raises:
-            ShapeError: It has another shape.
-            TypeError: It holds no numbers.
+            ShapeError: ``thetas`` has another shape.
+            TypeError: ``thetas`` is not numeric.
         """
         if isinstance(thetas, torch.Tensor):
             thetas = thetas.detach().cpu().numpy()
@@ -261,7 +261,7 @@ class Prior:
 
     @classmethod
     def from_plain(cls, entries: Sequence[Mapping[str, Any]]) -> Prior:
-        """The prior of entries that ``to_plain`` gave, or ``prior_entries`` of distributions of domain parameters."""
+        """The prior of entries from ``to_plain``, or from ``prior_entries`` of distributions of domain parameters."""
         return cls(Marginal.from_plain(entry) for entry in entries)
 
     def __eq__(self, other: object) -> bool:
@@ -284,8 +284,8 @@ def as_prior(params: Any) -> Prior:
             (``UniformDomainParam("mass", 1.0, 0.5)``), a list of them, or a ``DomainRandomizer``.
 
     Raises:
-        TypeError: It is nothing of that.
-        ValueError: Its values make no prior.
+        TypeError: ``params`` has none of these forms.
+        ValueError: Its values do not define a prior.
     """
     if isinstance(params, Prior):
         return params
@@ -310,8 +310,8 @@ def _marginal(name: str, value: Any) -> Marginal:
         if len(value) == 3 and value[0] in ("uniform", "log-uniform"):
             return Marginal(name, value[0], value[1], value[2])
         if len(value) in (3, 5) and value[0] == "normal":
-            told: dict[str, Any] = dict(zip(("kind", "mean", "std", "low", "high"), value, strict=False))
-            return Marginal(name, **told)
+            fields: dict[str, Any] = dict(zip(("kind", "mean", "std", "low", "high"), value, strict=False))
+            return Marginal(name, **fields)
     raise TypeError(
         f"the prior of {name!r} must be (low, high), ('log-uniform', low, high), ('normal', mean, std) or "
         f"('normal', mean, std, low, high), got {value!r}"

@@ -1,4 +1,4 @@
-"""The region to which rounds after the first are truncated: where the posterior of what was observed lies."""
+"""Truncated proposals: rounds after the first draw parameters where the posterior of the observation lies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from metaroll.seeding import derive_seed
 __all__ = ["NUM_DRAWS", "Estimator", "Region", "find_region"]
 
 NUM_DRAWS = 10_000
-"""Draws that a posterior holds."""
+"""Number of draws of a posterior."""
 _OUTSIDE = 1e-4
 """Mass of a posterior that lies outside the region."""
 _REACH = 5.0
@@ -24,13 +24,13 @@ _FEWEST_WITHIN, _NEAREST = 100, 0.01
 _CANDIDATES = 50_000
 _LEAST_ACCEPTED = 1e-3
 _MOVES, _MOVES_EACH = 20, 10
-"""Moves of a chain, and more of them for each dimension: what it started from is forgotten."""
+"""Moves of a chain, plus some per dimension, until it is independent of its start."""
 _MOST_TRIED = 64
-"""Draws of another posterior, for each that is wanted, of which too few lie in the region."""
+"""Draws of another posterior per requested one, of which too few lie in the region."""
 
 
 class Estimator(Protocol):
-    """What tells the posterior of any observation, on the scale on which the prior is a standard normal."""
+    """Estimator of the posterior of any observation, on the scale where the prior is standard normal."""
 
     event_shape: tuple[int, ...]
     """Shape of the features of one observation."""
@@ -48,19 +48,19 @@ class Estimator(Protocol):
         ...
 
     def to_plain(self) -> dict[str, Any]:
-        """What, beside the weights, is needed to build it again."""
+        """All but the weights that is needed to rebuild it."""
         ...
 
 
 class Region(NamedTuple):
-    """Parameters that the posterior of what was observed holds likely enough, on the standard normal scale.
+    """High-density region of the posterior of an observation, in the standard normal space.
 
-    Estimator, observation and border say all of it: the region is ``{log_prob >= border}``.
+    It is defined by estimator, observation and border: the region is ``{log_prob >= border}``.
 
     Attributes:
-        estimator: Tells the posterior.
-        observed: Features whose posterior is meant.
-        border: Least log density within.
+        estimator: Estimator of the posterior.
+        observed: Features of the observation.
+        border: Minimum log density within.
     """
 
     estimator: Estimator
@@ -68,9 +68,9 @@ class Region(NamedTuple):
     border: float
 
     def to_plain(self) -> dict[str, Any]:
-        """What, beside the weights of its estimator, is needed to build it again."""
-        told = {"observed": self.observed.tolist(), "border": self.border}
-        return {**told, "estimator": self.estimator.to_plain()}
+        """All but the weights of its estimator that is needed to rebuild it."""
+        own = {"observed": self.observed.tolist(), "border": self.border}
+        return {**own, "estimator": self.estimator.to_plain()}
 
     def log_prob(self, normals: np.ndarray) -> np.ndarray:
         """Log density of points ``(n, d)``, ``(n,)``."""
@@ -82,26 +82,26 @@ class Region(NamedTuple):
         return inside
 
     def sample(self, num: int, dim: int, seed: int) -> np.ndarray:
-        """``num`` draws of the prior within the region, ``(num, d)``, no two of which are the same.
+        """``num`` distinct draws of the prior within the region, ``(num, d)``.
 
-        Draws of the prior outside are rejected. Where next to none lie inside, each draw is the end of a Markov chain
-        of its own that leaves the prior within the region as it is; chains start from draws of the posterior, chosen by
-        their weight (prior over posterior), and move until they have forgotten that. (Deistler, Goncalves and Macke
-        2022, section A.6.3, draw by the weights alone: a thousand draws of a narrow region are then some 300 points.)
+        Rejection sampling from the prior. If the acceptance rate is too low, each draw is the end of its own Markov
+        chain, whose stationary distribution is the prior within the region; chains start from draws of the posterior,
+        resampled by importance weights (prior over posterior), and run until independent of them. (Deistler, Goncalves
+        and Macke 2022, section A.6.3, only resample: a thousand draws of a narrow region are then some 300 points.)
 
         Args:
-            num: How many.
+            num: Number of draws.
             dim: d, the number of parameters.
             seed: The same seed gives the same draws.
         """
         generator = np.random.default_rng(derive_seed("truncated", seed))
         accepted: list[np.ndarray] = []
-        tried = found = 0
-        while found < num and (tried < _CANDIDATES or found > _LEAST_ACCEPTED * tried):
+        tried = num_accepted = 0
+        while num_accepted < num and (tried < _CANDIDATES or num_accepted > _LEAST_ACCEPTED * tried):
             candidates = generator.standard_normal((min(_CANDIDATES, max(5 * num, tried)), dim))
             accepted.append(candidates[self.holds(candidates)])
-            tried, found = tried + len(candidates), found + len(accepted[-1])
-        if found >= num:
+            tried, num_accepted = tried + len(candidates), num_accepted + len(accepted[-1])
+        if num_accepted >= num:
             return np.concatenate(accepted)[:num]
         drawn = self.estimator.sample(NUM_DRAWS, self.observed[None], derive_seed("starts", seed))[0]
         densities = self.log_prob(drawn)
@@ -117,11 +117,11 @@ class Region(NamedTuple):
         )
 
     def posterior_draws(self, features: np.ndarray, num: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-        """Draws within the region of the posterior of each of m simulations, as far as it lies there.
+        """Draws within the region from the posterior of each of m simulations, if enough of it lies there.
 
         Returns:
-            Draws ``(k, num, d)``, and numbers ``(k,)`` of the simulations whose they are. Whether a simulation is among
-            them depends on its features alone, not on its parameters, so that what is right of all is right of these.
+            Draws ``(k, num, d)``, and indices ``(k,)`` of their simulations. The selection of a simulation depends on
+            its features only, not on its parameters, so calibration on all of them implies calibration on these.
         """
         left = np.arange(len(features))
         kept: list[list[np.ndarray]] = [[] for _ in left]
@@ -147,13 +147,13 @@ def find_region(
 ) -> Region:
     """The region that holds all but 1e-4 of a posterior.
 
-    Where the posterior, far from all simulations, lies beyond the bounds of the prior, the region is that hundredth of
-    the prior which it holds most likely: all its own draws would be one and the same point of the bounds.
+    If the posterior, far from all simulations, lies beyond the bounds of the prior, the region is the 1 % of the prior
+    with the highest posterior density: all draws of the posterior itself would be the same point at the bounds.
 
     Args:
-        estimator: Tells the posterior.
+        estimator: Estimator of the posterior.
         dim: d, the number of parameters.
-        observed: Features whose posterior is meant.
+        observed: Features of the observation.
         seed: The same seed gives the same region.
         drawn: Draws of the posterior, ``(n, d)``; ``None`` draws them.
     """

@@ -1,4 +1,4 @@
-"""Simulations that inference asks for: each is made once, kept on disk, and counted when it failed."""
+"""Simulations of inference: each is run once, stored on disk, and counted if it failed."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ __all__ = ["Simulate", "SimulationStore", "Simulations", "fingerprint"]
 Simulate = Callable[[np.ndarray], Any]
 """``thetas (B, d) -> features (B, F)``, or ``(B, *shape)``; NaN where a simulation failed.
 
-One that has an attribute ``names`` is given the columns of these parameters (``parameter_names.named``)."""
+One with an attribute ``names`` receives the columns of these parameters (``parameter_names.named``)."""
 
 _PART = re.compile(r"round-(\d+)-from-(\d{7})-([0-9a-f]{12})\.npz")
 
 
 class Simulations(NamedTuple):
-    """Parameters and what was simulated with them.
+    """Parameters and the features simulated with them.
 
     Attributes:
         thetas: ``(n, d)`` float64.
         features: ``(n, *event_shape)`` float32.
-        names: What each column of ``thetas`` is; ``None``: as in the prior.
+        names: Parameter names of the columns of ``thetas``; ``None``: as in the prior.
     """
 
     thetas: np.ndarray
@@ -76,14 +76,14 @@ def fingerprint(*parts: Any) -> str:
 
 @final
 class SimulationStore:
-    """Runs a simulator and keeps what it returns, in files that are only added to.
+    """Runs a simulator and stores its output in append-only files.
 
-    Called again for the same round, it reads what is there and simulates the rest. A part belongs to one way of drawing
-    parameters (its mark: prior, seed, and all that earlier rounds depend on), so none is used where it does not belong.
+    Called again for the same round, it reads existing parts and simulates the remaining ones. A part is keyed by its
+    mark (prior, seed, and everything that earlier rounds depend on), so parts of other settings are never reused.
 
     Args:
-        prior: Whose parameters are simulated.
-        folder: Where parts are kept; ``None`` keeps them in memory alone.
+        prior: Prior of the parameters.
+        folder: Folder of the parts; ``None`` keeps them in memory only.
     """
 
     def __init__(self, prior: Prior, folder: str | Path | None = None) -> None:
@@ -115,14 +115,14 @@ class SimulationStore:
         Args:
             simulate: The simulator.
             round_number: From 1.
-            num: How many.
-            mark: What the parameters depend on (``fingerprint``).
+            num: Number of simulations.
+            mark: Identifies the distribution of the parameters (``fingerprint``).
             draw: ``(block, count) -> (count, d)`` parameters of a block, the first ones alike for any count.
             batch_size: Simulations in one call, and in a block.
-            progress: Called with the number done, ``num``, and how many of those done have failed.
+            progress: Called with the number done, ``num``, and the number of failed ones.
 
         Raises:
-            ShapeError: The simulator returned something else than a row of features for each set of parameters.
+            ShapeError: The simulator did not return one row of features per set of parameters.
         """
         starts = self._starts(round_number, mark)
         parts: list[Simulations] = []

@@ -43,7 +43,7 @@ class SuccessModel(nn.Module):
 
     @classmethod
     def fitted(cls, normals: np.ndarray, succeeded: np.ndarray, seed: int) -> SuccessModel:
-        """The model of n simulations, by maximum likelihood; a fifth that is held out says when to stop.
+        """The model of n simulations, by maximum likelihood, with early stopping on a held-out fifth.
 
         Args:
             normals: Parameters, ``(n, d)``.

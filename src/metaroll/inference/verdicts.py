@@ -1,4 +1,4 @@
-"""What checks of a posterior found, in words."""
+"""Results of the checks of a posterior, in words."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ __all__ = [
 CALIBRATION, COVERAGE, AT_OBSERVED = "calibration", "coverage", "calibration at the observed"
 INFORMED, BOUNDS = "uses the data", "bounds"
 _OF_NETWORKS = (CALIBRATION, COVERAGE, AT_OBSERVED, INFORMED)
-"""What fails where networks have learned too little, or left more open than they had to, and nothing else is wrong."""
+"""Checks that fail if networks are undertrained, or wider than necessary, and nothing else is wrong."""
 AT_MOST_WIDE = "at_most_wide"
-"""In the values of these: whether nothing speaks for a posterior that is too narrow or shifted."""
+"""Key of their values: whether there is no evidence for too narrow or shifted a posterior."""
 
 Outcome = Literal["passed", "small", "failed", "note", "not checked"]
 
@@ -32,11 +32,11 @@ class Check(NamedTuple):
     """One of the checks.
 
     Attributes:
-        name: What was checked.
+        name: Name of the check.
         outcome: ``"passed"``, ``"small"`` (a deviation that is certain, but too small to matter), ``"failed"``,
             ``"note"`` (worth knowing, no reason to distrust it) or ``"not checked"``.
-        words: What was found.
-        p_value: That of the test, the smallest of several times their number; ``None`` where there is none.
+        words: The result in words.
+        p_value: P value of the test, Bonferroni-corrected if there are several; ``None`` without a test.
         values: The numbers behind it, JSON types.
     """
 
@@ -50,12 +50,12 @@ class Check(NamedTuple):
 @final
 @dataclass(frozen=True)
 class Verdict:
-    """What the checks found; ``print`` shows it.
+    """Results of the checks; ``print`` shows them.
 
     Attributes:
         checks: All of them.
         names: The parameters.
-        unidentified: Parameters of which this data says little.
+        unidentified: Parameters that this data hardly identifies.
     """
 
     checks: tuple[Check, ...]
@@ -79,27 +79,27 @@ class Verdict:
 
     @property
     def too_wide(self) -> bool:
-        """Whether all that failed is that the posterior leaves open more than it has to, at the observed as well.
+        """Whether the only failure is too wide a posterior, at the observation as well.
 
-        No parameter is too narrow then, there or at what was observed. At the observed, none is so far from what
-        regressions find that its 90 % intervals hold less than 80 % there, or means are 1.5 deviations apart: a
-        posterior that leaves much open is somewhere beside what more data would say.
+        No parameter is too narrow then, on average or at the observation. At the observation, regressions contradict
+        none: its 90 % intervals hold at least 80 %, and means are at most 1.5 deviations apart (a wide posterior
+        is usually centered elsewhere than one from more data).
         """
-        found = {check.name: check for check in self.checks}
-        sure = all(name in found and found[name].values.get(AT_MOST_WIDE, False) for name in _OF_NETWORKS)
+        checks = {check.name: check for check in self.checks}
+        sure = all(name in checks and checks[name].values.get(AT_MOST_WIDE, False) for name in _OF_NETWORKS)
         return sure and self.learns_with_more
 
     @property
     def learns_with_more(self) -> bool:
-        """Whether all that failed is how well simulations were learned from: more of them help."""
+        """Whether the only failures are those of training: more simulations help."""
         return bool(self.failed) and set(self.failed) <= set(_OF_NETWORKS)
 
     def __getitem__(self, name: str) -> Check:
         """The check of that name."""
-        found = next((check for check in self.checks if check.name == name), None)
-        if found is None:
+        match = next((check for check in self.checks if check.name == name), None)
+        if match is None:
             raise KeyError(f"no check is called {name!r}; there are {', '.join(check.name for check in self.checks)}")
-        return found
+        return match
 
     def to_plain(self) -> dict[str, Any]:
         """All of it as JSON types."""

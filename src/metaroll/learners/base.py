@@ -1,7 +1,7 @@
-"""What every learner is: ``RLAlgorithm``, or ``MetaRLAlgorithm`` if it adapts to a task; and the loop that trains it.
+"""Base classes of learners, ``RLAlgorithm`` and ``MetaRLAlgorithm`` (with adaptation to tasks), and the training loop.
 
-A learner collects (``collect``) and learns from it (``update``); ``train`` is the loop over its epochs. Beside these
-stand the tasks that learners train in, a view of drivers that know less than a ``Runner``, and shared settings.
+A learner collects rollouts (``collect``) and learns from them (``update``); ``train`` is the loop over epochs. The
+module also has the training tasks of learners, an adapter for drivers with less than a ``Runner``, and shared settings.
 """
 
 from __future__ import annotations
@@ -55,31 +55,31 @@ __all__ = [
 ]
 
 KNOWN_EPOCHS = 10
-"""Weight, in epochs of data, of the observation moments that a given policy brings along."""
+"""Weight, in epochs of data, of the observation moments that a user's policy comes with."""
 
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class Progress(Protocol):
-    """Called as ``progress(done, total)`` now and then by an ``update`` that takes long, in units of its own."""
+    """Called as ``progress(done, total)`` by an ``update`` that takes long, in units of its choice."""
 
     def __call__(self, done: int, total: int, /) -> None: ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class AlgorithmInfo:
-    """What an algorithm is. Runners, evaluators and the command line ask for this, not for its class.
+    """Properties of an algorithm. Runners, evaluators and the command line use these instead of its class.
 
     Attributes:
         name: Name in messages, snapshots and reports.
-        adapts: Whether it is a ``MetaRLAlgorithm``, to be judged after adaptation.
-        adapts_again: Whether ``adapt_policy`` takes policies that it returned as well as exploration policies.
-        metric: Name of the number that stands for an evaluation of it.
+        adapts: Whether it is a ``MetaRLAlgorithm``, to be evaluated after adaptation.
+        adapts_again: Whether ``adapt_policy`` accepts policies that it returned, besides exploration policies.
+        metric: Name of the main metric of its evaluations.
         deterministic_exploration: Whether its exploration policies may act without noise in an evaluation. PEARL's may,
-            since their latent variable still is drawn; adaptation by score-function gradients needs noise.
+            since their latent variable is still sampled; adaptation by score-function gradients needs noise.
         has_state: Whether it has ``state_dict`` and ``load_state_dict``, which snapshots need.
-        inner_steps: How many steps its adaptation takes, each from new rollouts of the policy after the step before.
+        inner_steps: Number of adaptation steps, each from new rollouts of the policy after the previous step.
     """
 
     name: str
@@ -94,29 +94,29 @@ class AlgorithmInfo:
 class RLAlgorithm(ABC):
     """Turns rollouts into a better policy.
 
-    Only ``train`` must be written. All else has a default; a subclass sets an attribute of the name, or has a property.
-    Snapshots need ``state_dict`` and ``load_state_dict``: a learner that is ``Stateful``, too, declares what they hold.
+    Only ``train`` is abstract. Everything else has a default; a subclass sets the attribute, or defines a property.
+    Snapshots need ``state_dict`` and ``load_state_dict``: a learner that is also ``Stateful`` declares their contents.
 
     Attributes:
-        policy: What acts; ``None`` for an algorithm that samples nothing.
-        exploration_policy: What acts in training in its place; ``None`` means ``policy``.
+        policy: The policy to evaluate; ``None`` for an algorithm that samples nothing.
+        exploration_policy: Behavior policy of training; ``None`` means ``policy``.
         max_path_length: Maximum number of steps of a rollout. An algorithm with a policy needs it.
         max_eval_path_length: The same in evaluations; ``None`` means ``max_path_length``.
-        n_eval_trajs: Episodes of an evaluation where nobody else says; ``None`` means as the evaluator has it.
+        n_eval_trajs: Default number of episodes of an evaluation; ``None`` leaves it to the evaluator.
         discount: Discount factor.
         env_spec: Spaces of the environment; ``None`` where the algorithm does not know them.
-        train_tasks: Tasks that it learns in: a test task must not be among them. ``None`` means unknown.
+        train_tasks: Training tasks: a test task must not be among them. ``None`` means unknown.
         test_env_sampler: Task sampler of its evaluations; ``None`` means the nominal environment.
         num_test_tasks: Number of tasks to draw from that; ``None`` means all.
-        evaluation_env: What makes the environment of its evaluations; ``None`` means that which it is trained in.
+        evaluation_env: Constructor of the evaluation environment; ``None`` means the training environment.
         sampler_cls: garage sampler class to collect with; ``None`` means the rollout engine.
         converged: Whether further training changes nothing.
-        arithmetic: Which arithmetic its updates have: larger in a version in which the same update rounds otherwise
-            (or takes another step), so that training does not go on across it.
-        log_is_complete: Whether the last numbers that it logged are all that it ever logs: others are unknown then.
-        cycles_per_epoch: How often an epoch collects and updates (for ``metaroll.learners.base.train``).
-        evaluate_every: Evaluate after every so many epochs; 0 means never.
-        warming_up: Whether it still collects what its first gradient step needs: nothing is evaluated meanwhile.
+        arithmetic: Version of the arithmetic of its updates: raised when the same update rounds differently (or takes
+            a different step), so that training does not continue across that change.
+        log_is_complete: Whether the last log holds every metric that it will ever log: other names are unknown then.
+        cycles_per_epoch: Collect-and-update cycles per epoch (for ``metaroll.learners.base.train``).
+        evaluate_every: Evaluate every n epochs; 0 means never.
+        warming_up: Whether it is still collecting data for its first gradient step; nothing is evaluated until then.
         training_return: Name of the return of training rollouts in its log.
     """
 
@@ -149,16 +149,16 @@ class RLAlgorithm(ABC):
 
     @property
     def info(self) -> AlgorithmInfo:
-        """What the algorithm is."""
+        """Properties of the algorithm."""
         return AlgorithmInfo(name=type(self).__name__, has_state=isinstance(self, Saved))
 
     @abstractmethod
     def train(self, runner: Runner) -> float | None:
-        """Train for the epochs of ``runner``; the last average return (``None`` where there is none).
+        """Train for the epochs of ``runner``; returns the last average return (``None`` where there is none).
 
         Args:
-            runner: Gives epochs, rollouts, evaluation and logging: ``for epoch in runner.step_epochs(): ...
-                runner.obtain_samples(runner.step_itr, ...)``. Its counters belong to it; nobody assigns them.
+            runner: Provides epochs, rollouts, evaluation and logging: ``for epoch in runner.step_epochs(): ...
+                runner.obtain_samples(runner.step_itr, ...)``. Its counters are read-only.
         """
 
     def begin_epoch(self) -> None:  # noqa: B027 (most keep nothing)
@@ -176,7 +176,7 @@ class RLAlgorithm(ABC):
         """Collected data, which only the newest snapshot keeps; ``None`` if the algorithm has none.
 
         Args:
-            copy: ``False`` allows views of its memory, for a caller that writes them to a file at once.
+            copy: ``False`` allows views of its memory, for a caller that immediately writes them to a file.
         """
         return None
 
@@ -190,16 +190,16 @@ class RLAlgorithm(ABC):
         return self.max_path_length if self.max_eval_path_length is None else self.max_eval_path_length
 
     def update_seconds(self) -> float | None:
-        """Seconds of one gradient step on this machine, timed on throw-away copies: nothing of the algorithm changes.
+        """Seconds per gradient step on this machine, timed on throw-away copies that leave the algorithm unchanged.
 
-        ``None`` where the first epoch tells that soon enough.
+        ``None`` where the first epoch shows it soon enough.
         """
         return None
 
     def fingerprint(self) -> str | None:
-        """A short text that is equal for algorithms built alike, between which a snapshot may be exchanged.
+        """A short text, equal for algorithms with the same construction, which can load each other's snapshots.
 
-        ``None`` means that names, shapes and dtypes of ``state_dict`` tell.
+        ``None`` means that names, shapes and dtypes of ``state_dict`` decide.
         """
         return None
 
@@ -219,19 +219,19 @@ class NOP(RLAlgorithm):
         """
 
     def train(self, runner: Runner) -> None:
-        """Does nothing: no epoch is begun."""
+        """Does nothing: starts no epoch."""
 
 
 class MetaRLAlgorithm(RLAlgorithm):
     """An ``RLAlgorithm`` whose policy is adapted to a task from a few rollouts in it.
 
-    One whose policies believe something about their task also has the method of ``HasPosterior``.
+    If its policies hold a belief about their task, it also has the method of ``HasPosterior``.
 
     Attributes:
-        adapts_again: Whether ``adapt_policy`` takes policies that it returned as well as exploration policies: an
-            evaluator that adapts after every episode then need not ask for a new exploration policy each time. All
-            that counts for the result still are the given trajectories.
-        deterministic_exploration: See ``AlgorithmInfo``; ``False`` where adaptation lives on noise in actions.
+        adapts_again: Whether ``adapt_policy`` accepts policies that it returned, besides exploration policies: an
+            evaluator that adapts after every episode then needs no new exploration policy each time. The result still
+            depends on the given trajectories alone.
+        deterministic_exploration: See ``AlgorithmInfo``; ``False`` where adaptation needs noise in actions.
         inner_steps: See ``AlgorithmInfo``; ``adapt_policy`` takes one of these steps.
     """
 
@@ -241,7 +241,7 @@ class MetaRLAlgorithm(RLAlgorithm):
 
     @property
     def info(self) -> AlgorithmInfo:
-        """What the algorithm is."""
+        """Properties of the algorithm."""
         return AlgorithmInfo(
             name=type(self).__name__,
             adapts=True,
@@ -256,14 +256,13 @@ class MetaRLAlgorithm(RLAlgorithm):
     def get_exploration_policy(self) -> Any:
         """A policy to collect rollouts with, before adaptation to one task.
 
-        Every call gives a policy of its own: use each in one task only. Nothing that is done with it changes the
-        policy in training.
+        Every call returns a new policy: use each in one task only. It is independent of the policy in training.
         """
 
     def get_exploration_policies(self, count: int) -> list[Any]:
-        """``count`` exploration policies at once, for tasks that are explored side by side.
+        """``count`` exploration policies at once, for tasks that are explored in parallel.
 
-        A subclass whose policies can share what adaptation leaves as it is overrides this.
+        A subclass whose policies can share what adaptation does not change overrides this.
         """
         return [self.get_exploration_policy() for _ in range(count)]
 
@@ -272,35 +271,35 @@ class MetaRLAlgorithm(RLAlgorithm):
         """The policy adapted to the task that the trajectories come from.
 
         Args:
-            exploration_policy: A policy from ``get_exploration_policy()`` which made the trajectories; in a meta-test
-                with ``adapt_from="last"`` from the second round on what this method returned in the round before. The
-                caller gives it up: it must not be used after this call.
+            exploration_policy: The policy from ``get_exploration_policy()`` that collected the trajectories; in a
+                meta-test with ``adapt_from="last"``, from the second round on, the policy that this method returned in
+                the previous round. It is consumed: the caller must not use it afterwards.
             exploration_trajectories: Trajectories of one task (``TrajectoryBatch``, ``StepSequence``, or a sequence of
                 either).
         """
 
     def adapt_policies(self, policies: Sequence[Any], batches: Sequence[Any]) -> list[Any]:
-        """Policies adapted to many tasks at once; a subclass that can do so in one computation overrides this.
+        """Policies adapted to many tasks; a subclass that can batch the computation overrides this.
 
         Args:
-            policies: One for each task, as ``adapt_policy`` takes them.
+            policies: One per task, each a policy for ``adapt_policy``.
             batches: Trajectories of each task.
 
         Returns:
-            What ``adapt_policy`` would return for each.
+            The result of ``adapt_policy`` for each.
         """
         return [self.adapt_policy(policy, batch) for policy, batch in zip(policies, batches, strict=True)]
 
 
 @runtime_checkable
 class HasPosterior(Protocol):
-    """What a ``MetaRLAlgorithm`` whose policies believe something about their task has, beside all else."""
+    """An additional protocol of a ``MetaRLAlgorithm`` whose policies hold a belief about their task."""
 
     def posterior_divergence(self, policy: Any, other: Any = None) -> float | None:
-        """How far what an adapted policy believes about its task is from the prior, or from another's belief, in nats.
+        """KL divergence of an adapted policy's belief about its task from the prior, or from another's belief, in nats.
 
         Args:
-            policy: From ``adapt_policy``; it is left as it is.
+            policy: From ``adapt_policy``; not modified.
             other: Another one; ``None`` means the prior.
 
         Returns:
@@ -311,7 +310,7 @@ class HasPosterior(Protocol):
 
 
 def reads(*columns: str) -> Callable[[Method], Method]:
-    """Declare which columns of rollouts a method reads: others need not be recorded for it.
+    """Declare which columns of rollouts a method reads; others need not be recorded for it.
 
     Args:
         columns: Their names.
@@ -325,7 +324,7 @@ def reads(*columns: str) -> Callable[[Method], Method]:
 
 
 def columns_read(method: Callable[..., Any]) -> tuple[str, ...] | None:
-    """What was declared of a method by ``reads``; ``None`` for one of which nothing is known: it may read all."""
+    """The columns declared by ``reads``; ``None`` for a method without a declaration, which may read all."""
     return vars(method).get("columns")
 
 
@@ -333,7 +332,7 @@ def columns_read(method: Callable[..., Any]) -> tuple[str, ...] | None:
 
 
 class Learner(Protocol):
-    """What ``train`` needs of an ``RLAlgorithm``: ``collect`` and ``update``; all else has a default there."""
+    """The part of ``RLAlgorithm`` that ``train`` uses: ``collect`` and ``update``; the rest has defaults there."""
 
     test_env_sampler: Any
     training_return: str
@@ -348,7 +347,7 @@ class Learner(Protocol):
     def warming_up(self) -> bool: ...
 
     def collect(self, runner: Any) -> Any:
-        """Rollouts of one cycle, or what was made of them.
+        """Rollouts of one cycle, or data computed from them.
 
         Args:
             runner: A ``PartsRunner``.
@@ -356,11 +355,11 @@ class Learner(Protocol):
         ...
 
     def update(self, collected: Any, /, progress: Progress | None = None) -> Mapping[str, float]:
-        """Learn from them; numbers for the log.
+        """Learn from the collected data; returns numbers for the log.
 
         Args:
-            collected: What ``collect`` returned.
-            progress: Called as ``progress(done, total)``, in gradient steps or cycles, now and then.
+            collected: The result of ``collect``.
+            progress: Called as ``progress(done, total)``, in gradient steps or cycles.
         """
         ...
 
@@ -375,19 +374,19 @@ def train(learner: Learner, runner: Runner) -> float | None:
     ``evaluate_every`` epochs, unless the learner is still ``warming_up``.
 
     Args:
-        learner: What learns.
-        runner: Gives epochs, rollouts, evaluation and logging.
+        learner: The learner.
+        runner: Provides epochs, rollouts, evaluation and logging.
 
     Returns:
-        Average return of the last evaluation; where there was none, that of the last training rollouts, as the log
-        has it under ``training_return`` (``None`` if it does not).
+        Average return of the last evaluation; without any, that of the last training rollouts, logged under
+        ``training_return`` (``None`` if it is not logged).
     """
     driver = as_runner(runner)
     progress = _progress_of(learner, driver)
     average_return: float | None = None
     evaluated = False
     for epoch in driver.step_epochs():
-        if learner.converged:  # asked here, so that the epoch before has been saved
+        if learner.converged:  # checked here, so that the previous epoch has been saved
             break
         learner.begin_epoch()
         numbers: Mapping[str, float] = {}
@@ -403,10 +402,10 @@ def train(learner: Learner, runner: Runner) -> float | None:
 
 
 def _checked_numbers(learner: Learner, method: str, numbers: Any) -> Mapping[str, float]:
-    """What a method returned for the log.
+    """``numbers``, returned by a method for the log.
 
     Raises:
-        TypeError: It is no dict of name -> number.
+        TypeError: It is not a dict of name -> number.
     """
     wrong = [name for name in numbers if not isinstance(name, str)] if isinstance(numbers, Mapping) else [numbers]
     if wrong:
@@ -433,11 +432,11 @@ class EpochLearner(RLAlgorithm):
 
     @abstractmethod
     def update(self, rollouts: Any, progress: Progress | None = None) -> Mapping[str, float]:
-        """Learn from them; numbers for the log, ``return`` among them where there is one.
+        """Learn from the rollouts; returns numbers for the log, with ``return`` where there is one.
 
         Args:
-            rollouts: What ``collect`` returned.
-            progress: Called as ``progress(done, total)``, in gradient steps, now and then.
+            rollouts: The result of ``collect``.
+            progress: Called as ``progress(done, total)``, in gradient steps.
         """
 
     def train(self, runner: Runner) -> float | None:
@@ -453,12 +452,12 @@ def horizon_of(max_path_length: int | None, env_spec: EnvSpec) -> int:
     """
     limit = env_spec.max_episode_length if max_path_length is None else max_path_length
     if limit is None:
-        raise ValueError("max_path_length is missing: the environment has no time limit of its own")
+        raise ValueError("max_path_length is missing: the environment has no time limit")
     return check_whole("max_path_length", limit)
 
 
 def episode_metrics(data: OnPolicyData) -> dict[str, float]:
-    """What the log tells of all rollouts that are learned from."""
+    """Metrics of the training rollouts."""
     returns = data.episode_returns
     return {
         "return": float(returns.mean()),
@@ -471,23 +470,23 @@ def episode_metrics(data: OnPolicyData) -> dict[str, float]:
 def refuse_non_finite(
     numbers: Mapping[str, float], weights: Iterable[Tensor], epoch: int, learning_rate: float
 ) -> None:
-    """``DivergedError`` if losses or weights hold NaN or Inf after ``epoch``, the first of which is 1."""
+    """Raise ``DivergedError`` if losses or weights hold NaN or Inf after ``epoch`` (counted from 1)."""
     if all(map(math.isfinite, numbers.values())) and all(bool(weight.isfinite().all()) for weight in weights):
         return
-    happened = f"losses or weights are not finite any more in epoch {epoch} ({dict(numbers)})"
-    raise DivergedError.of(happened, {"learning_rate": learning_rate})
+    problem = f"losses or weights are no longer finite in epoch {epoch} ({dict(numbers)})"
+    raise DivergedError.of(problem, {"learning_rate": learning_rate})
 
 
 @runtime_checkable
 class _SamplesTasks(Protocol):
-    """What any sampler of tasks has."""
+    """Any task sampler."""
 
     def sample(self, n_tasks: int, with_replacement: bool = False) -> list[EnvUpdate]: ...
 
 
 @runtime_checkable
 class _DrawsTasks(Protocol):
-    """What a ``TaskSampler`` has beside ``sample``."""
+    """What a ``TaskSampler`` has besides ``sample``."""
 
     @property
     def updates(self) -> list[EnvUpdate] | None: ...
@@ -498,13 +497,13 @@ class _DrawsTasks(Protocol):
 class TrainingTasks(Stateful):
     """Draws environment updates with replacement.
 
-    A list is drawn from with a generator of its own, and so is a sampler with ``drawing`` (a ``TaskSampler``: see
-    there) or whose ``sample`` takes a ``generator``. Of others the state goes into the snapshot if they have
-    ``state_dict`` and ``load_state_dict``; one that has neither draws other variations after a resume.
+    The generator of this object draws from a list, from a sampler with ``drawing`` (see ``TaskSampler``), and from a
+    sampler whose ``sample`` takes a ``generator``. For other samplers, the snapshot includes their ``state_dict``, if
+    they have ``state_dict`` and ``load_state_dict``; without these, they draw different variations after a resume.
 
     Args:
         source: A list of ``EnvUpdate``, or a sampler with ``sample(n_tasks, with_replacement)``; ``None`` means the
-            environment as it is.
+            nominal environment.
         seed: Seed of the generator.
     """
 
@@ -524,7 +523,7 @@ class TrainingTasks(Stateful):
 
     @property
     def listed(self) -> list[EnvUpdate] | None:
-        """All that may be drawn, where there is a list of it; ``None`` where it is drawn without end."""
+        """All possible draws, where there is a list; ``None`` for an infinite set."""
         if isinstance(self._source, list):
             return list(self._source)
         listed = self._source.updates if isinstance(self._source, _DrawsTasks) else None
@@ -545,14 +544,14 @@ class TrainingTasks(Stateful):
     def collect(
         self, runner: Runner, num_tasks: int, num_steps: int | None, num_rollouts: int | None, actor: Any = None
     ) -> Rollouts:
-        """At least ``num_steps`` steps together, or ``num_rollouts``, in ``num_tasks`` variations (all alike in that).
+        """At least ``num_steps`` steps in total, or ``num_rollouts``, spread evenly over ``num_tasks`` variations.
 
         Args:
-            runner: Who collects.
-            num_tasks: How many to draw; where there is no source, rollouts are of the nominal environment.
+            runner: Collects the rollouts.
+            num_tasks: Number of variations to draw; without a source, the nominal environment is used.
             num_steps: Minimum number of steps.
             num_rollouts: Number of rollouts, a multiple of ``num_tasks``.
-            actor: What acts instead of the policy of the learner.
+            actor: Behavior policy, instead of the learner's policy.
 
         Raises:
             ValueError: Neither ``num_steps`` nor ``num_rollouts`` is given, or both are.
@@ -572,7 +571,7 @@ class TrainingTasks(Stateful):
 
     @property
     def state_parts(self) -> Parts | None:
-        """The generator, and the sampler where it has a state; ``None`` where nothing is drawn."""
+        """The generator, and the sampler where it has a state; ``None`` without a source."""
         return None if self._source is None else parts(generator="_generator", sampler="_sampler")
 
     @property
@@ -580,17 +579,17 @@ class TrainingTasks(Stateful):
         return self._source if isinstance(self._source, Saved) else None
 
 
-# ------------------------------------------------------------------------------------------ drivers of others
+# ------------------------------------------------------------------------------------------ third-party drivers
 
 
 def as_runner(runner: Any) -> PartsRunner:
     """Adapts a runner that lacks ``progress`` or ``obtain_in_parts``."""
-    whole = isinstance(runner, _TellsProgress) and isinstance(runner, _CollectsInParts)
-    return cast("PartsRunner", runner if whole else ForeignRunner(runner))
+    complete = isinstance(runner, _ReportsProgress) and isinstance(runner, _CollectsInParts)
+    return cast("PartsRunner", runner if complete else ForeignRunner(runner))
 
 
 @runtime_checkable
-class _TellsProgress(Protocol):
+class _ReportsProgress(Protocol):
     def progress(self, phase: str, done: int, total: int) -> None: ...
 
 
@@ -601,7 +600,7 @@ class _CollectsInParts(Protocol):
 
 @final
 class ForeignRunner:
-    """A view of a driver that knows epochs, rollouts, evaluation and log; it is told no progress unless it can.
+    """Adapter for a driver with epochs, rollouts, evaluation and log; progress is passed on if the driver takes it.
 
     Args:
         runner: The driver.
@@ -611,12 +610,12 @@ class ForeignRunner:
         self._runner = runner
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_runner":  # a copy that is being made
+        if name == "_runner":  # during copying, before __init__
             raise AttributeError(name)
         return getattr(self._runner, name)
 
     def progress(self, phase: str, done: int, total: int) -> None:
-        if isinstance(self._runner, _TellsProgress):
+        if isinstance(self._runner, _ReportsProgress):
             self._runner.progress(phase, done, total)
 
     def obtain_in_parts(
@@ -628,19 +627,19 @@ class ForeignRunner:
         contexts: Sequence[Context | None] | None = None,
         missing: Sequence[int] | None = None,
     ) -> Iterator[tuple[Sequence[int], Sequence[Any]]]:
-        """All that is missing in one part, by ``obtain_samples``."""
+        """Everything that is missing in one part, by ``obtain_samples``."""
         wanted = range(len(env_updates)) if missing is None else missing
-        told = None if contexts is None else [contexts[m] for m in wanted]
+        wanted_contexts = None if contexts is None else [contexts[m] for m in wanted]
         updates = [env_updates[m] for m in wanted]
-        yield wanted, self._runner.obtain_samples(itr, batch_size, env_update=updates, contexts=told)
+        yield wanted, self._runner.obtain_samples(itr, batch_size, env_update=updates, contexts=wanted_contexts)
 
 
-# ------------------------------------------------------------------------------- settings that several learners have
+# ------------------------------------------------------------------------------- settings shared by several learners
 @dataclass(frozen=True, kw_only=True)
 class Evaluated(Config):
     """How often a learner is evaluated."""
 
-    evaluate_every: Annotated[Count, "Evaluate after every so many epochs; 0 means never."] = 10
+    evaluate_every: Annotated[Count, "Evaluate every n epochs; 0 means never."] = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -656,31 +655,31 @@ class RolloutLimit(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class ScaledActions(Config):
-    """What becomes of actions."""
+    """Scaling of actions."""
 
-    scale_actions: Annotated[
-        bool, "Bring actions from [-1, 1] to the bounds of the action space, and clip them there."
-    ] = True
+    scale_actions: Annotated[bool, "Scale actions from [-1, 1] to the bounds of the action space, and clip them."] = (
+        True
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class AdamSteps(Config):
-    """Gradient steps of one learning rate."""
+    """Gradient steps with one learning rate."""
 
     learning_rate: Annotated[Positive, "Learning rate (Adam)."] = 1e-3
-    max_grad_norm: Annotated[
-        Positive | None, "Maximum norm of the gradient, of all networks together; null does not limit it."
-    ] = None
+    max_grad_norm: Annotated[Positive | None, "Maximum gradient norm, over all networks; null does not limit it."] = (
+        None
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class NewData(AdamSteps, RolloutLimit):
-    """Learning from what an epoch has collected."""
+    """On-policy learning from the data of each epoch."""
 
     steps_per_epoch: Annotated[
-        Whole, "Minimum number of environment steps per epoch; rollouts are never cut, so there may be more."
+        Whole, "Minimum number of environment steps per epoch; rollouts are completed, so there may be more."
     ] = 4000
     tasks_per_epoch: Annotated[
-        Whole | None, "Variations drawn per epoch; null means as many as full-length rollouts are needed."
+        Whole | None, "Variations drawn per epoch; null means one per full-length rollout that is needed."
     ] = None
     num_passes: Annotated[Whole, "Passes over the data of an epoch."] = 4

@@ -47,33 +47,32 @@ C = TypeVar("C", bound=SearchConfig | HillClimbingConfig)
 
 
 class SearchLearner(Stateful, RLAlgorithm, Generic[C]):
-    """Tries the candidates of a search as parameters of a policy, and tells it their returns.
+    """Evaluates the candidates of a search as parameters of a policy; the returns are their fitness.
 
-    Only parameters that require a gradient are searched: statistics and scales are none. All candidates of an epoch
-    are one batch of rollouts. After every epoch the policy has what the search recommends: its mean (averaged:
-    ``Trials.mean_epochs``), or, of one with restarts, the mean that its best run has left (``Reviewed``).
+    The search covers parameters that require a gradient, not statistics or scales. All candidates of an epoch are one
+    batch of rollouts. After every epoch the policy gets the parameters that the search recommends: its mean (averaged:
+    ``Trials.mean_epochs``), or, for a search with restarts, the final mean of its best run (``Reviewed``).
 
-    By hand: ``sets = algo.ask()``, then for each of them ``algo.train_once(itr, paths)`` with its rollouts.
+    Without ``train``: ``sets = algo.ask()``, then for each of them ``algo.train_once(itr, paths)`` with its rollouts.
 
     Args:
         env_spec: Environment or spec.
         config: Settings; ``None`` means the defaults.
-        policy: What is trained, with the parameters that require a gradient.
-        trials: How candidates are tried; ``None`` means ``Trials()``.
-        starts: How often the search begins, the best of which goes on; ``None`` means once.
-        task_sampler: Variations to try candidates in: a list of ``EnvUpdate``, or a sampler; ``None`` means the nominal
-            environment.
+        policy: The policy to train; its parameters that require a gradient are searched.
+        trials: Evaluation of candidates; ``None`` means ``Trials()``.
+        starts: Number of starts of the search, of which the best continues; ``None`` means one.
+        task_sampler: Variations to evaluate candidates in: a list of ``EnvUpdate``, or a sampler; ``None`` means the
+            nominal environment.
         test_env_sampler: Task sampler of the evaluations; ``None`` means the nominal environment.
         seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
-        options: Settings by name, in place of those of ``config``.
+        options: Settings by name; they override those of ``config``.
 
     Attributes:
-        config_class: Its settings.
-        config: The same, with their values.
-        stream: Name of the random numbers of candidates, from which and the seed they are drawn.
-        num_domains: Number of domains that each candidate is tried in, of an environment that randomizes itself. All
-            candidates of an epoch meet the same ones, as they meet the same initial states
-            (``Trials.common_random_numbers``).
+        config_class: Class of the settings.
+        config: The settings.
+        stream: Name of the random stream of the candidates, derived from the seed.
+        num_domains: Number of random domains per candidate, for an environment with domain randomization. All
+            candidates of an epoch get the same domains and the same initial states (``Trials.common_random_numbers``).
     """
 
     config_class: ClassVar[type[SearchConfig | HillClimbingConfig]] = SearchConfig
@@ -114,12 +113,12 @@ class SearchLearner(Stateful, RLAlgorithm, Generic[C]):
         self._horizon, self.test_env_sampler = horizon_of(self.config.max_steps, self.env_spec), test_env_sampler
         _check_kinds(trials, starts)
         self.trials = Trials() if trials is None else trials
-        """How candidates are tried."""
+        """Evaluation of candidates."""
         self.starts = Starts() if starts is None else starts
-        """How often the search begins."""
+        """Starts of the search."""
         self._seed = fresh_seed() if seed is None else check_seed(option_name("seed"), seed)
         self.policy = normalized_for(policy, self.trials)
-        """What acts: with the parameters of the mean."""
+        """The policy, with the recommended parameters."""
         self._places = searched_places(self.policy)
         self._parameters = self.policy.acting_parameters()
         self._moments = self.policy.observation_moments(0)
@@ -128,12 +127,12 @@ class SearchLearner(Stateful, RLAlgorithm, Generic[C]):
         self._generator = np.random.default_rng(derive_seed(self.stream, self.seed))
         self._plain = self._make_search()
         self._search = _composed(self._plain, self.trials, self.starts)
-        # The seed is in the state: a snapshot may go to a learner with another one.
-        begun = self._search.start(self._parameters[self._places])
-        self._state: Any = self._search.seeded(begun, derive_seed("restarts", self.seed))
+        # The seed is part of the state: a learner with another seed may load the snapshot.
+        initial = self._search.start(self._parameters[self._places])
+        self._state: Any = self._search.seeded(initial, derive_seed("restarts", self.seed))
         self._asked = np.zeros((0, len(self._places)))
         self._scores: list[float] = []
-        self._returns: list[float] = []  # average return of each that has a score
+        self._returns: list[float] = []  # average return of each candidate with a score
         self._metrics: dict[str, float] = {}
 
     discount = ConfigField[float]()
@@ -143,18 +142,18 @@ class SearchLearner(Stateful, RLAlgorithm, Generic[C]):
 
     @abstractmethod
     def _make_search(self) -> Search[Any]:
-        """The search, of ``config``."""
+        """The search, built from ``config``."""
 
-    # -- what was found ------------------------------------------------------------------------------------------------
+    # -- results -------------------------------------------------------------------------------------------------------
 
     @property
     def task_sampler(self) -> Any:
-        """Variations that candidates are tried in: a list of ``EnvUpdate``, a sampler, or ``None``."""
+        """Variations to evaluate candidates in: a list of ``EnvUpdate``, a sampler, or ``None``."""
         return self._tasks.source
 
     @property
     def num_candidates(self) -> int:
-        """How many candidates the next epoch has."""
+        """Number of candidates of the next epoch."""
         return self._search.num_candidates(self._state)
 
     @property
@@ -164,32 +163,32 @@ class SearchLearner(Stateful, RLAlgorithm, Generic[C]):
 
     @property
     def best_return(self) -> float:
-        """Highest fitness of any candidate so far; with random tasks or initial states luck is in it."""
+        """Highest fitness of any candidate so far; with random tasks or initial states, partly by chance."""
         return self._state.best_fitness
 
     @property
     def best_parameters(self) -> np.ndarray:
-        """Flat parameters of the policy ``(P,)`` with which that was reached."""
+        """Flat parameters of the policy ``(P,)`` of that candidate."""
         return self._sets(self._state.best[None])[0]
 
     @property
     def cur_mean(self) -> np.ndarray:
-        """Mean of the next candidates, of the parameters that are searched ``(P,)``."""
+        """Mean of the next candidates ``(P,)``, over the searched parameters."""
         return self._search.leading(self._state).mean.copy()
 
     @property
     def spread(self) -> float:
-        """Standard deviation of the next candidates (its root mean square over the parameters)."""
+        """Standard deviation of the next candidates (root mean square over the parameters)."""
         return self._search.spread(self._state)
 
     @property
     def stop_reasons(self) -> tuple[str, ...]:
-        """Why the search has ended; none while it goes on."""
+        """Why the search has ended; empty while it continues."""
         return self._search.stop(self._state)
 
     @property
     def converged(self) -> bool:
-        """Whether there is a reason to end."""
+        """Whether the search has ended."""
         return bool(self.stop_reasons)
 
     # -- training ------------------------------------------------------------------------------------------------------
@@ -201,42 +200,42 @@ class SearchLearner(Stateful, RLAlgorithm, Generic[C]):
     def collect(self, runner: Runner) -> list[Sequence[Any]]:
         """Rollouts of each candidate of a new ``ask``.
 
-        Where observations, rewards or actions of one are not finite, each candidate is tried by itself: those have no
+        If observations, rewards or actions are not finite, each candidate is evaluated alone: the failing ones have no
         rollouts, and rank last.
         """
         sets = self.ask()
         updates: list[Any] = self._tasks.draw(self.trials.tasks_per_epoch) if self._in_tasks else [None]
         try:
-            return self._tried(runner, sets, updates)
+            return self._evaluated(runner, sets, updates)
         except InvalidValueError as error:
-            found = [self._tried_alone(runner, row, updates) for row in sets[:, None]]
-            if not any(map(len, found)):
+            groups = [self._evaluated_alone(runner, row, updates) for row in sets[:, None]]
+            if not any(map(len, groups)):
                 raise error
-            return found
+            return groups
 
     @property
     def _read_columns(self) -> tuple[str, ...] | None:
-        """Columns that ``train_once`` reads, and observations where their moments are needed; ``None``: all."""
+        """Columns that ``train_once`` reads, plus observations where their moments are needed; ``None``: all."""
         columns = columns_read(type(self).train_once)
         if columns is None or not self.policy.normalize_observations:
             return columns
         return (*columns, "observations")
 
-    def _tried_alone(self, runner: Runner, sets: np.ndarray, updates: list[Any]) -> Sequence[Any]:
+    def _evaluated_alone(self, runner: Runner, sets: np.ndarray, updates: list[Any]) -> Sequence[Any]:
         try:
-            return self._tried(runner, sets, updates)[0]
+            return self._evaluated(runner, sets, updates)[0]
         except InvalidValueError:
             return []
 
-    def _tried(self, runner: Runner, sets: np.ndarray, updates: list[Any]) -> list[Sequence[Any]]:
+    def _evaluated(self, runner: Runner, sets: np.ndarray, updates: list[Any]) -> list[Sequence[Any]]:
         """Rollouts of each of ``sets`` (``num_candidates`` of them, or one) in the tasks ``updates``."""
         trials = self.trials
         rollouts = trials.rollouts_per_candidate
         if rollouts is not None:
             rollouts = math.ceil(rollouts * self._search.repetitions(self._state))
-        # Candidates that are tried twice to measure noise must not meet the same noise.
-        alike = trials.common_random_numbers and not self._in_tasks and not self._search.measures_noise
-        if rollouts is not None and alike:
+        # Candidates that are evaluated twice to measure noise must not get the same noise.
+        common = trials.common_random_numbers and not self._in_tasks and not self._search.measures_noise
+        if rollouts is not None and common:
             return runner.sample_parameters(
                 sets,
                 num_domains=self.num_domains,
@@ -244,21 +243,21 @@ class SearchLearner(Stateful, RLAlgorithm, Generic[C]):
                 deterministic=trials.deterministic,
                 fields=self._read_columns,
             )
-        return _tried_in_tasks(runner, sets, updates, rollouts, trials.deterministic)
+        return _evaluated_in_tasks(runner, sets, updates, rollouts, trials.deterministic)
 
     def update(self, rollouts: Sequence[Sequence[Any]], progress: Progress | None = None) -> dict[str, float]:
         """``tell``."""
         return self.tell(rollouts)
 
     def ask(self) -> np.ndarray:
-        """Flat parameters of the policy to try, float32 ``(K, P)``."""
+        """Candidates of the next epoch: flat parameters of the policy, float32 ``(K, P)``."""
         self._asked, self._scores = self._search.ask(self._state, self._generator), []
         self._returns = []
         self._metrics = {"episodes": 0.0, "discounted_return": 0.0}
         return self._sets(self._asked)
 
     def tell(self, rollouts: Sequence[Sequence[Any]]) -> dict[str, float]:
-        """``train_once`` for each candidate of the last ``ask``, in its order; numbers for the log.
+        """Call ``train_once`` for each candidate of the last ``ask``, in order; returns numbers for the log.
 
         Args:
             rollouts: Rollouts of each candidate.
@@ -268,28 +267,27 @@ class SearchLearner(Stateful, RLAlgorithm, Generic[C]):
             raise ShapeError(
                 f"rollouts must hold a list for each of {len(self._asked)} candidates, got {len(rollouts)} lists"
             )
-        begun = self._state.evaluations
+        first = self._state.evaluations
         for number, group in enumerate(rollouts):
-            self.train_once(begun + number, group)
+            self.train_once(first + number, group)
         return self._metrics
 
     def _require_asked(self, name: str) -> None:
         if not len(self._asked):
-            raise ValueError(f"{name} needs candidates that have been tried: call ask() first, once for each epoch")
+            raise ValueError(f"{name} needs candidates to evaluate: call ask() first, once per epoch")
 
     @reads("rewards")
     def train_once(self, itr: int, paths: Sequence[Any]) -> float:
-        """Learn the return of one candidate; those of an epoch come in the order of ``ask``.
+        """Process the rollouts of one candidate; the candidates of an epoch come in the order of ``ask``.
 
-        After the last one the search is told, and the policy gets the parameters of its new mean.
+        After the last one, the search updates its distribution, and the policy gets the new recommended parameters.
 
         Args:
-            itr: Which candidate it is, counted over all epochs.
+            itr: Number of the candidate, counted over all epochs.
             paths: Its rollouts: path dicts, ``StepSequence`` or ``TrajectoryBatch``.
 
         Returns:
-            Average return of this candidate (NaN if it has no rollout); after the last one of an epoch that of its
-            best candidate.
+            Fitness of this candidate (NaN if it has no rollout); after the last one of an epoch, that of the best.
         """
         self._require_asked("train_once")
         number = len(self._scores)
@@ -304,12 +302,12 @@ class SearchLearner(Stateful, RLAlgorithm, Generic[C]):
         self._returns.append(math.nan)
         if not len(paths):
             return math.nan
-        returns, discounted, seen = _told_by(paths, self.discount, self.policy.normalize_observations)
-        if not all(np.isfinite(rows).all() for rows in seen):
-            return math.nan  # one row of NaN would stay in the moments for good
+        returns, discounted, observations = _returns_of(paths, self.discount, self.policy.normalize_observations)
+        if not all(np.isfinite(rows).all() for rows in observations):
+            return math.nan  # a row of NaN would stay in the moments forever
         self._metrics["discounted_return"] += discounted
         self._metrics["episodes"] += len(returns)
-        for rows in seen:
+        for rows in observations:
             self._moments = add_rows(self._moments, rows.reshape(len(rows), -1))
         if not np.isfinite(returns).all():
             return math.nan
@@ -320,6 +318,7 @@ class SearchLearner(Stateful, RLAlgorithm, Generic[C]):
         fitness, returns = np.array(self._scores), self._returns
         self._scores, self._returns = [], []
         spread, numbers = self.spread, self._search.numbers(self._state)
+        # Update of the search distribution from candidates (K, P) and fitness (K,); see the search for its equations
         self._state = self._search.tell(self._state, self._asked, fitness)
         self._asked = self._asked[:0]
         self._set_policy()
@@ -327,12 +326,12 @@ class SearchLearner(Stateful, RLAlgorithm, Generic[C]):
         return float(np.nanmax(fitness))
 
     def _numbers(self, fitness: np.ndarray, returns: Sequence[float], spread: float) -> dict[str, float]:
-        """What the log has of an epoch.
+        """Metrics of an epoch.
 
         Args:
-            fitness: Of its candidates ``(K,)``.
+            fitness: Fitness of its candidates ``(K,)``.
             returns: Their average returns.
-            spread: With which they were drawn.
+            spread: Standard deviation that they were drawn with.
         """
         return {
             "return": float(np.nanmax(fitness)),
@@ -347,7 +346,7 @@ class SearchLearner(Stateful, RLAlgorithm, Generic[C]):
         }
 
     def _sets(self, rows: np.ndarray) -> np.ndarray:
-        """Flat parameters of the policy with those of ``rows`` where they are searched."""
+        """Flat parameters of the policy, with ``rows`` in place of the searched ones."""
         sets = np.repeat(self._parameters[None], len(rows), axis=0)
         sets[:, self._places] = rows
         return sets
@@ -363,20 +362,20 @@ class SearchLearner(Stateful, RLAlgorithm, Generic[C]):
 
     @property
     def arithmetic(self) -> int:
-        """2 where ends of runs have been tried again since version 0.2 (``Reviewed``), else 1."""
+        """2 where final means of runs are evaluated again, since version 0.2 (``Reviewed``), else 1."""
         return 2 if self._plain.begins_again else 1
 
     def fingerprint(self) -> str:
-        """Class, search, trials and policy as a short text; a snapshot fits a learner with the same one."""
-        layout, tried = self.policy.parameter_layout(), replace(self.trials, evaluate_every=0)
+        """Class, search, trials and policy as a short text, which a snapshot must match."""
+        layout, trials = self.policy.parameter_layout(), replace(self.trials, evaluate_every=0)
         kinds = [type(self.policy.policy).__name__, *layout.names, *layout.shapes, self.policy.action_bounds]
         kinds += [self.max_path_length, self.discount]
         search = [type(self._plain).__name__, self._plain.described()]
-        more = [] if self.starts.starts == 1 else [described(self.starts)]
-        return fingerprint_of(self, *search, described(tried), *map(repr, kinds), *more)
+        starts = [] if self.starts.starts == 1 else [described(self.starts)]
+        return fingerprint_of(self, *search, described(trials), *map(repr, kinds), *starts)
 
     def after_restore(self) -> None:
-        """Give the policy the parameters."""
+        """Write the parameters into the policy."""
         self.policy.parameter_layout().assign(self.policy, self._parameters)
 
     def _restore_search(self, tree: Mapping[str, Any]) -> None:
@@ -384,12 +383,12 @@ class SearchLearner(Stateful, RLAlgorithm, Generic[C]):
 
     def _asked_tree(self) -> dict[str, Any]:
         tree: dict[str, Any] = {"candidates": self._asked.copy(), "scores": np.array(self._scores, dtype=np.float64)}
-        if self._scores:  # between epochs there is nothing more, and states are as they have always been
+        if self._scores:  # only within an epoch, so that states between epochs keep their format
             tree |= {"returns": np.array(self._returns, dtype=np.float64), "metrics": dict(self._metrics)}
         return tree
 
     def _restore_asked(self, tree: Mapping[str, Any]) -> None:
-        """As many candidates as were being tried, of which the first have scores."""
+        """Restore the candidates under evaluation, of which the first ones have scores."""
         asked, scores = (np.array(tree[name], dtype=np.float64) for name in ("candidates", "scores"))
         if asked.ndim != 2 or asked.shape[1] != len(self._places):
             raise ShapeError(f"candidates must have shape (K, {len(self._places)}), got {asked.shape}")
@@ -402,15 +401,15 @@ class SearchLearner(Stateful, RLAlgorithm, Generic[C]):
 
 @final
 class Evolution(SearchLearner[SearchConfig]):
-    """Trains a policy by any search: ``ARS``, ``OpenAIES``, ``PGPE``, ``SNES`` or another one of ``functional.search``.
+    """Trains a policy with any search: ``ARS``, ``OpenAIES``, ``PGPE``, ``SNES`` or another of ``functional.search``.
 
     Args:
         env_spec: Environment or spec.
-        search: The search; its candidates are sets of the parameters of the policy that require a gradient.
-        policy: What is trained.
-        config: Length and weight of rollouts; ``None`` means the defaults.
+        search: The search; its candidates are values of the policy's parameters that require a gradient.
+        policy: The policy to train.
+        config: Length and discount of rollouts; ``None`` means the defaults.
         trials, starts, task_sampler, test_env_sampler, seed: See ``SearchLearner``.
-        options: Settings by name, in place of those of ``config``.
+        options: Settings by name; they override those of ``config``.
     """
 
     def __init__(
@@ -428,7 +427,7 @@ class Evolution(SearchLearner[SearchConfig]):
         **options: Any,
     ) -> None:
         if not isinstance(search, Search):
-            raise TypeError(f"search must be a search, ARS() or SNES() say, got {search!r}")
+            raise TypeError(f"search must be a Search, such as ARS() or SNES(), got {search!r}")
         self._given = search
         super().__init__(
             env_spec,
@@ -449,11 +448,11 @@ class Evolution(SearchLearner[SearchConfig]):
 class CEM(SearchLearner[CEMLearnerConfig]):
     """Cross-entropy method: a normal distribution of policy parameters, fitted to the best of its samples.
 
-    Each epoch tries ``population`` sets of parameters and fits mean and deviation to the ``n_best`` ones with the
-    highest average return. Candidate 0 of the first epoch is the policy as it is.
+    Each epoch evaluates ``population`` parameter vectors and fits mean and deviation to the ``n_best`` ones with the
+    highest average return. Candidate 0 of the first epoch is the initial policy.
 
     Attributes:
-        baseline: What the documented constructor was given, which learns nothing from it.
+        baseline: Argument of the documented constructor; not used.
     """
 
     config_class = CEMLearnerConfig
@@ -469,7 +468,7 @@ class CEM(SearchLearner[CEMLearnerConfig]):
 
     def _make_search(self) -> Search[Any]:
         if self.n_best == 1:
-            _LOG.warning("one best candidate has no deviation: only the extra noise explores, and it fades")
+            _LOG.warning("a single best candidate has no deviation: only the extra noise explores, and it decays")
         return parts_of(CEMSearch, vars(self.config))
 
     @property
@@ -479,7 +478,7 @@ class CEM(SearchLearner[CEMLearnerConfig]):
 
     @property
     def cur_std(self) -> np.ndarray:
-        """Standard deviation of each parameter that is searched ``(P,)``, before the extra noise."""
+        """Standard deviation of each searched parameter ``(P,)``, before the extra noise."""
         return self._search.leading(self._state).std.copy()
 
 
@@ -487,7 +486,7 @@ class CMAES(SearchLearner[CMAESLearnerConfig]):
     """Covariance matrix adaptation evolution strategy over the parameters of a policy.
 
     Attributes:
-        baseline: What the documented constructor was given, which learns nothing from it.
+        baseline: Argument of the documented constructor; not used.
     """
 
     config_class = CMAESLearnerConfig
@@ -508,8 +507,8 @@ class CMAES(SearchLearner[CMAESLearnerConfig]):
 
     def _make_search(self) -> Search[Any]:
         config, names = self.config, {field.name for field in fields(CMA)}
-        alike = {name: value for name, value in vars(config).items() if name in names}
-        search = CMA(sigma=config.init_sigma, **alike)
+        shared = {name: value for name, value in vars(config).items() if name in names}
+        search = CMA(sigma=config.init_sigma, **shared)
         if config.separable is None and search.is_separable(len(self._places)):
             _LOG.info("%d parameters: only the diagonal of their covariance is learned", len(self._places))
         if config.restarts == "none":
@@ -524,22 +523,22 @@ class CMAES(SearchLearner[CMAESLearnerConfig]):
 
 @final
 class HillClimbing(SearchLearner[HillClimbingConfig]):
-    """Tries sets of policy parameters around a mean, and moves there if one of them is better than the mean itself.
+    """Evaluates parameter vectors around a mean, and moves to the best one if it is better than the mean itself.
 
-    All sets of an epoch, the mean first among them, are deterministic in the same domains and initial states, so that
-    their returns can be compared. After a success the next sets lie nearer to the mean, otherwise farther away
+    All vectors of an epoch, starting with the mean, act deterministically in the same domains and initial states, so
+    that their returns are comparable. After a success the next ones are closer to the mean, otherwise farther away
     (``HillClimb``).
 
-    By hand: ``sets = algo.ask()``, ``result = sampler.sample(sets, eval=True)`` with a ``ParameterExplorationSampler``,
-    ``algo.tell([sample.rollouts for sample in result])``.
+    Without ``train``: ``sets = algo.ask()``, ``result = sampler.sample(sets, eval=True)`` with a
+    ``ParameterExplorationSampler``, ``algo.tell([sample.rollouts for sample in result])``.
 
     Args:
         env_spec: Environment or spec.
         config: Settings; ``None`` means the defaults.
-        policy: What is trained, with the parameters that require a gradient.
+        policy: The policy to train; its parameters that require a gradient are searched.
         test_env_sampler: Task sampler of the evaluations; ``None`` means the nominal environment.
         seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
-        options: Settings by name, in place of those of ``config``.
+        options: Settings by name; they override those of ``config``.
     """
 
     config_class = HillClimbingConfig
@@ -557,8 +556,8 @@ class HillClimbing(SearchLearner[HillClimbingConfig]):
         **options: Any,
     ) -> None:
         config = config_of(HillClimbingConfig, config, options, type(self))
-        tried = {**vars(config), "rollouts_per_candidate": config.num_init_states_per_domain}
-        trials = parts_of(Trials, tried)
+        trial_options = {**vars(config), "rollouts_per_candidate": config.num_init_states_per_domain}
+        trials = parts_of(Trials, trial_options)
         super().__init__(env_spec, config, policy=policy, trials=trials, test_env_sampler=test_env_sampler, seed=seed)
 
     def _make_search(self) -> Search[Any]:
@@ -566,7 +565,7 @@ class HillClimbing(SearchLearner[HillClimbingConfig]):
 
     @property
     def pop_size(self) -> int:
-        """Number of candidates of an epoch beside the mean."""
+        """Number of candidates per epoch, besides the mean."""
         return self.num_candidates - 1
 
     def _numbers(self, fitness: np.ndarray, returns: Sequence[float], spread: float) -> dict[str, float]:
@@ -583,16 +582,16 @@ class HillClimbing(SearchLearner[HillClimbingConfig]):
         }
 
     def fingerprint(self) -> str:
-        """Class, policy and settings as a short text; a snapshot fits a learner with the same one."""
-        of = self.config
-        settings = [of.noise, self.pop_size, of.init_sigma, of.min_sigma, of.max_sigma, of.sigma_factor, of.epsilon]
-        settings += [of.num_domains, of.num_init_states_per_domain, self.max_path_length]
+        """Class, policy and settings as a short text, which a snapshot must match."""
+        c = self.config
+        settings = [c.noise, self.pop_size, c.init_sigma, c.min_sigma, c.max_sigma, c.sigma_factor, c.epsilon]
+        settings += [c.num_domains, c.num_init_states_per_domain, self.max_path_length]
         layout = self.policy.parameter_layout()
         kinds = [type(self.policy.policy).__name__, *layout.names, *layout.shapes, self.policy.action_bounds]
         return fingerprint_of(self, *map(repr, [*settings, *kinds]))
 
     def completed_state(self, tree: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Of a state of before version 0.3, which had all parameters of the policy where the search has its own."""
+        """Convert a state from before version 0.3, with all parameters of the policy instead of the searched ones."""
         if "mean" not in tree:
             return tree
         check_entries(type(self).__name__, tree, ("mean", "best", "spread", "returns", "generator", "counters"))
@@ -619,7 +618,7 @@ class HillClimbing(SearchLearner[HillClimbingConfig]):
 
 
 def _composed(search: Search[Any], trials: Trials, starts: Starts) -> Search[Any]:
-    """``search`` as often as there are starts, with averages of its means, and ends of its runs compared."""
+    """``search`` with averaged means, a review of its runs and several starts, as configured."""
     if trials.mean_epochs > 1:
         search = AveragedMean(search=search, window=trials.mean_epochs)
     if search.begins_again:
@@ -633,7 +632,7 @@ def _check_kinds(trials: Any, starts: Any) -> None:
             raise TypeError(f"{name} must be a {kind.__name__}, {kind.__name__}(...), or None, got {value!r}")
 
 
-def _tried_in_tasks(
+def _evaluated_in_tasks(
     runner: Runner, sets: np.ndarray, updates: list[Any], rollouts: int | None, deterministic: bool
 ) -> list[Sequence[Any]]:
     """Rollouts of each of ``sets``, in each of the tasks."""
@@ -648,13 +647,15 @@ def _tried_in_tasks(
     return [Rollouts.joined(groups[i : i + each]) for i in range(0, len(groups), each)]
 
 
-def _told_by(paths: Sequence[Any], discount: float, observed: bool) -> tuple[np.ndarray, float, list[np.ndarray]]:
-    """Return of each path ``(n,)``, mean discounted return, and, where ``observed``, observations ``(N, ...)``."""
+def _returns_of(
+    paths: Sequence[Any], discount: float, with_observations: bool
+) -> tuple[np.ndarray, float, list[np.ndarray]]:
+    """Return of each path ``(n,)``, mean discounted return, and observations ``(N, ...)`` if they are needed."""
     if isinstance(paths[0], Mapping):
         rewards = [np.asarray(path["rewards"], dtype=np.float64) for path in paths]
         discounted = float(np.mean([each @ discount ** np.arange(len(each)) for each in rewards]))
-        seen = [np.asarray(path["observations"]) for path in paths] if observed else []
-        return np.array([each.sum() for each in rewards]), discounted, seen
-    found = Rollouts.of(paths)
-    seen = [found.steps_and_final("observations")[0]] if observed else []
-    return found.returns, float(found.discounted_sums(discount).mean()), seen
+        observations = [np.asarray(path["observations"]) for path in paths] if with_observations else []
+        return np.array([each.sum() for each in rewards]), discounted, observations
+    rollouts = Rollouts.of(paths)
+    observations = [rollouts.steps_and_final("observations")[0]] if with_observations else []
+    return rollouts.returns, float(rollouts.discounted_sums(discount).mean()), observations

@@ -1,4 +1,4 @@
-"""The settings of learners that search: how candidates are tried, and how long."""
+"""The settings of learners by search: evaluation of candidates, and length of rollouts."""
 
 from __future__ import annotations
 
@@ -23,41 +23,41 @@ _Worst = Annotated[float, Bounds(0.0, 1.0, above_low=True)]
 
 @dataclass(frozen=True, kw_only=True)
 class Trials(ScaledActions, Evaluated):
-    """How the candidates of a search are tried, and what of it acts."""
+    """Evaluation of the candidates of a search, and its recommended parameters."""
 
     rollouts_per_candidate: Annotated[
         Whole | None,
-        "Number of rollouts of each candidate (in each task); null means as many as LocalRunner.train is told.",
+        "Number of rollouts per candidate (and task); null means the batch size of LocalRunner.train.",
     ] = None
     common_random_numbers: Annotated[
         bool,
-        "Try all candidates in the same initial states, so that their returns differ by less chance. It needs "
-        "rollouts_per_candidate, and is not for tasks.",
+        "Evaluate all candidates from the same initial states, which makes comparisons less noisy. It needs "
+        "rollouts_per_candidate, and does not apply to tasks.",
     ] = True
     deterministic: Annotated[bool, "Act without noise."] = True
     tasks_per_epoch: Annotated[
         Whole,
-        "How many tasks each candidate is tried in, of training tasks or random domains; the same ones for all "
-        "candidates of an epoch.",
+        "Number of training tasks or random domains to evaluate each candidate in; the same for all candidates of an "
+        "epoch.",
     ] = 1
     epsilon: Annotated[
         _Worst,
-        "Share of the worst returns of a candidate whose mean is its fitness (CVaR), in (0, 1]; 1 means all.",
+        "Fitness is the mean of this share of a candidate's worst returns (CVaR), in (0, 1]; 1 means all.",
     ] = 1.0
     normalize_observations: Annotated[
-        bool, "Normalize observations by the mean and deviation of all before this epoch."
+        bool, "Normalize observations by the mean and deviation of all earlier epochs."
     ] = False
     mean_epochs: Annotated[
         Whole,
-        "Epochs over which the mean of the search is averaged; what acts is the average, and the search continues as "
-        "without. It helps where returns differ by chance; 1 means the last mean.",
+        "Epochs over which the mean of the search is averaged for the policy; the search itself is not affected. It "
+        "helps where returns are noisy; 1 means the last mean.",
     ] = 1
     evaluate_every = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchConfig(RolloutLimit):
-    """Length and weight of rollouts of learners that search."""
+    """Length and discount of rollouts of learners by search."""
 
     discount: Annotated[
         Share, "Discount factor of discounted_return in the log; the search maximizes undiscounted returns."
@@ -66,7 +66,7 @@ class SearchConfig(RolloutLimit):
 
 @dataclass(frozen=True, kw_only=True)
 class DiscountedSearchConfig(SearchConfig):
-    """The same of CEM and CMA-ES, as they are documented."""
+    """``SearchConfig`` with the documented defaults of CEM and CMA-ES."""
 
     discount = 0.99
     max_steps = 500
@@ -94,11 +94,9 @@ class HillClimbingConfig(HillClimbConfig, RolloutLimit, ScaledActions, Evaluated
 
     discount: ClassVar[float] = 1.0
 
-    num_domains: Annotated[
-        Whole, "Number of domains that each candidate acts in, of an environment that is randomized."
-    ] = 1
+    num_domains: Annotated[Whole, "Number of domains per candidate, for an environment with domain randomization."] = 1
     num_init_states_per_domain: Annotated[Whole, "Number of initial states in each domain."] = 4
     epsilon: Annotated[
         _Worst,
-        "Share of the worst returns of a candidate whose mean is compared (CVaR), in (0, 1]; 1 means all of them.",
+        "Score is the mean of this share of a candidate's worst returns (CVaR), in (0, 1]; 1 means all.",
     ] = 1.0

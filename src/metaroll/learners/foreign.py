@@ -1,4 +1,4 @@
-"""Algorithms written elsewhere, for garage's API say, with our contract: the one place to probe them."""
+"""Adapter for algorithms of other libraries (garage's API, for example): the only place that probes them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["ForeignAlgorithm", "as_algorithm"]
 
 
 def as_algorithm(algo: Any, *, trains: bool = False) -> RLAlgorithm:
-    """``algo`` with the contract of ``RLAlgorithm``: itself, or a view of an object that is none.
+    """``algo`` as an ``RLAlgorithm``: itself, or an adapter around it.
 
     Args:
         algo: The object.
-        trains: Whether it must have ``train(runner)``; an evaluation asks for policies only.
+        trains: Whether it must have ``train(runner)``; evaluations need policies only.
 
     Raises:
-        TypeError: It has no ``train``, and needs it.
+        TypeError: ``train`` is missing, and needed.
     """
     if isinstance(algo, RLAlgorithm):
         return algo
@@ -30,27 +30,27 @@ def as_algorithm(algo: Any, *, trains: bool = False) -> RLAlgorithm:
 
 
 class _Member:
-    """A member of the object behind the view, under its own name.
+    """Descriptor that forwards to the member of the same name of the adapted object.
 
     Args:
-        otherwise: What it is where the object does not have it.
+        default: Value where the object does not have it.
     """
 
-    def __init__(self, otherwise: Any = None) -> None:
-        self._otherwise = otherwise
+    def __init__(self, default: Any = None) -> None:
+        self._default = default
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
 
     def __get__(self, view: Any, owner: type) -> Any:
-        return self if view is None else view._ask(self._name, self._otherwise)
+        return self if view is None else view._get(self._name, self._default)
 
 
 @final
 class ForeignAlgorithm(MetaRLAlgorithm):
-    """A view of an object with ``train(runner)`` that is no ``RLAlgorithm``; what it lacks has our defaults.
+    """Adapter for an object with ``train(runner)`` that is not an ``RLAlgorithm``; missing members have defaults.
 
-    It adapts if it has ``get_exploration_policy``. Every member is looked up when it is asked for.
+    It adapts if it has ``get_exploration_policy``. Members are looked up on access.
 
     Args:
         algo: The object.
@@ -61,14 +61,14 @@ class ForeignAlgorithm(MetaRLAlgorithm):
 
     @property
     def info(self) -> AlgorithmInfo:
-        """What can be told from the object's members."""
+        """Properties inferred from the object's members."""
         adapts = self._can("get_exploration_policy")
         return AlgorithmInfo(
             name=type(self._algo).__name__,
             adapts=adapts,
-            adapts_again=bool(self._ask("adapts_again", False)),
+            adapts_again=bool(self._get("adapts_again", False)),
             metric="return_after" if adapts else "return_mean",
-            deterministic_exploration=bool(self._ask("deterministic_exploration", True)),
+            deterministic_exploration=bool(self._get("deterministic_exploration", True)),
             has_state=self._can("state_dict") and self._can("load_state_dict"),
         )
 
@@ -83,8 +83,8 @@ class ForeignAlgorithm(MetaRLAlgorithm):
 
     @property
     def env_spec(self) -> EnvSpec | None:
-        """Spaces of the environment, if they are told in our terms."""
-        spec = self._ask("env_spec")
+        """Spaces of the environment, if they are an ``EnvSpec``."""
+        spec = self._get("env_spec")
         return spec if isinstance(spec, EnvSpec) else None
 
     def train(self, runner: Runner) -> Any:
@@ -115,8 +115,8 @@ class ForeignAlgorithm(MetaRLAlgorithm):
     def buffers_state_dict(self, copy: bool = True) -> Mapping[str, Any] | None:
         if not self._can("buffers_state_dict"):
             return None
-        give = self._algo.buffers_state_dict
-        return give(copy=copy) if "copy" in inspect.signature(give).parameters else give()
+        method = self._algo.buffers_state_dict
+        return method(copy=copy) if "copy" in inspect.signature(method).parameters else method()
 
     def load_buffers_state_dict(self, tree: Mapping[str, Any]) -> None:
         self._algo.load_buffers_state_dict(tree)
@@ -124,8 +124,8 @@ class ForeignAlgorithm(MetaRLAlgorithm):
     def fingerprint(self) -> str | None:
         return str(self._algo.fingerprint()) if self._can("fingerprint") else None
 
-    def _ask(self, name: str, otherwise: Any = None) -> Any:
-        return getattr(self._algo, name, otherwise)
+    def _get(self, name: str, default: Any = None) -> Any:
+        return getattr(self._algo, name, default)
 
     def _can(self, name: str) -> bool:
-        return callable(self._ask(name))
+        return callable(self._get(name))

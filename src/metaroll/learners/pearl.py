@@ -48,8 +48,8 @@ class PEARL(Stateful, MetaRLAlgorithm):
     Args:
         env: One ``EnvUpdate`` per train task.
         config: Settings.
-        inner_policy: Acts on observation and latent, in [-1, 1]; built from ``augment_env_spec``. Its actions are
-            brought to the bounds of the environment's action space.
+        inner_policy: Policy on observation and latent, with actions in [-1, 1]; built from ``augment_env_spec``. Its
+            actions are scaled to the bounds of the environment's action space.
         qf: Q function, called ``qf(observation | action, z)``; built from ``augment_env_spec``.
         vf: Value function, called ``vf(observation, z)``; built from ``get_env_spec(..., 'vf')``.
         test_env_sampler: Task sampler of the meta-test.
@@ -58,22 +58,22 @@ class PEARL(Stateful, MetaRLAlgorithm):
         optimizer_class: Called as ``optimizer_class(parameters, lr=...)`` for each network.
         seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
         env_spec: Spec of the nominal environment (not augmented); ``None`` builds ``env[0]()`` to read it.
-        qf2: The second Q function; ``None`` means a copy of ``qf`` with weights of its own.
-        device: Where the networks live; ``None`` means the CPU. Data stay on the CPU.
-        num_epochs: How many epochs it is meant to be trained for, which tells how much memory its replay data take;
-            ``None`` counts with full buffers. Training does not depend on it.
-        options: Settings by name, in place of those of ``config``.
+        qf2: The second Q function; ``None`` means a copy of ``qf`` with newly initialized weights.
+        device: Device of the networks; ``None`` means the CPU. Data stay on the CPU.
+        num_epochs: Planned number of epochs, for an estimate of the memory of its replay data; ``None`` assumes full
+            buffers. Training does not depend on it.
+        options: Settings by name; they override those of ``config``.
 
     Note:
         The log-determinant of tanh in the policy's density is exact; the original code ("oyster") adds 1e-6 within the
-        logarithm, which bounds it where actions are at their ends.
+        logarithm, which bounds it at the ends of the action range.
 
-        Pickling drops the replay data; a PEARL that was unpickled collects initial data again when it trains.
+        Pickling drops the replay data; an unpickled PEARL collects initial data again when it trains.
     """
 
     adapts_again = True
 
-    # Settings by the names of the documents.
+    # Settings by their documented names.
     num_train_tasks = ConfigField[int]()
     latent_dim = ConfigField[int]()
     encoder_hidden_sizes = ConfigField[tuple[int, ...]]()
@@ -144,7 +144,7 @@ class PEARL(Stateful, MetaRLAlgorithm):
         self._num_gradient_steps = 0
 
         self.env_spec = _continuous_spec(self._updates[0] if env_spec is None else env_spec)
-        # A policy class of another library acts as its inner policy does.
+        # Policy classes of other libraries pass on the actions of their inner policy.
         self._scales, self._seeds = accepts(policy_class, "action_space"), accepts(policy_class, "seed")
         scaling = ActionScaling.of_squashed(self.env_spec.action_space) if self._scales else None
         self._layout = RowLayout.of(self.env_spec, config.use_next_obs_in_context, scaling)
@@ -201,8 +201,8 @@ class PEARL(Stateful, MetaRLAlgorithm):
             latent_dim: Length of z.
             module: ``'encoder'`` gives an ``InOutSpec``; ``'vf'`` an ``EnvSpec`` whose actions are z, so that a Q
                 function's class can serve as V(s, z).
-            use_next_obs: Whether the encoder reads next observations as well.
-            use_information_bottleneck: Whether the encoder puts out mean and variance, or z alone.
+            use_next_obs: Whether the encoder also reads next observations.
+            use_information_bottleneck: Whether the encoder outputs mean and variance, or z itself.
         """
         spec, latent_dim = EnvSpec.from_env(env_spec), check_whole("latent_dim", latent_dim)
         if module == "encoder":
@@ -225,7 +225,7 @@ class PEARL(Stateful, MetaRLAlgorithm):
 
     @property
     def inner_policy(self) -> nn.Module:
-        """What acts on observation and latent."""
+        """The policy on observation and latent."""
         return self._networks.inner_policy
 
     @property
@@ -235,7 +235,7 @@ class PEARL(Stateful, MetaRLAlgorithm):
 
     @property
     def qf2(self) -> nn.Module:
-        """The second one."""
+        """The second Q function."""
         return self._networks.qf2
 
     @property
@@ -273,11 +273,11 @@ class PEARL(Stateful, MetaRLAlgorithm):
         self._reset_belief()
 
     def get_exploration_policy(self) -> Any:
-        """A copy of the policy, with the prior as its belief. It is independent of the policy in training."""
+        """A copy of the policy with the prior as its belief, independent of the policy in training."""
         return self._view(copy.deepcopy(self._networks.encoder), copy.deepcopy(self._networks.inner_policy))
 
     def get_exploration_policies(self, count: int) -> list[Any]:
-        """See ``MetaRLAlgorithm``: each has a belief of its own; networks without a state of their own are one copy."""
+        """See ``MetaRLAlgorithm``: each has its own belief; stateless networks are shared in one copy."""
         if not (isinstance(self.policy, ContextConditionedPolicy) and self.policy.encodes_rows):
             return super().get_exploration_policies(count)
         encoder, inner_policy = copy.deepcopy(self._networks.encoder), copy.deepcopy(self._networks.inner_policy)
@@ -287,14 +287,14 @@ class PEARL(Stateful, MetaRLAlgorithm):
         """A policy whose belief is the posterior given all steps of the trajectories.
 
         Args:
-            exploration_policy: From ``get_exploration_policy()`` (or from here, for further rounds). The caller gives
-                it up: the result uses its networks.
+            exploration_policy: From ``get_exploration_policy()`` (or from this method, for further rounds). It is
+                consumed: the result uses its networks.
             exploration_trajectories: ``TrajectoryBatch``, ``StepSequence`` or a sequence of them, all of one task.
         """
         return self.adapt_policies([exploration_policy], [exploration_trajectories])[0]
 
     def adapt_policies(self, policies: Sequence[Any], batches: Sequence[Any]) -> list[Any]:
-        """See ``MetaRLAlgorithm``: the contexts of all tasks pass the encoder at once."""
+        """See ``MetaRLAlgorithm``: the contexts of all tasks are encoded in one batch."""
         rows = [context_rows(batch, self._layout, self.config.context_reward_key) for batch in batches]
         adapted = [self._view(policy.context_encoder, policy.policy) for policy in policies]
         if _share_encoder(adapted):
@@ -321,24 +321,24 @@ class PEARL(Stateful, MetaRLAlgorithm):
         """See ``metaroll.learners.base.train``.
 
         Returns:
-            Average return of the last meta-test after adaptation; ``None`` where there was none.
+            Average return of the last meta-test after adaptation; ``None`` without a meta-test.
         """
         return train(self, runner)
 
     def collect(self, runner: PartsRunner) -> None:
-        """Visit the training tasks of an epoch, after the first data of all tasks; the data go into the buffers."""
-        self._collector.collect_initial(runner)  # which has nothing to do later on
+        """Collect initial data of all tasks (once), then visit the tasks of this epoch; fills the buffers."""
+        self._collector.collect_initial(runner)  # does nothing after the first call
         self._collector.collect_visits(runner, self._draw_tasks())
 
     def update(self, collected: None = None, progress: Progress | None = None) -> dict[str, float]:
-        """The gradient steps of one epoch; averages of their losses.
+        """The gradient steps of one epoch; returns averages of their losses.
 
         Args:
-            collected: Nothing: data are in the buffers.
+            collected: Not used: the data are in the buffers.
             progress: Called as ``progress(done, total)``, in gradient steps.
 
         Raises:
-            DivergedError: Weights or losses are not finite any more.
+            DivergedError: Weights or losses are no longer finite.
         """
         steps = self.config.gradient_steps
         total = torch.zeros(len(METRICS), device=self._device)
@@ -356,7 +356,7 @@ class PEARL(Stateful, MetaRLAlgorithm):
         return means
 
     def update_seconds(self) -> float | None:
-        """See ``RLAlgorithm``: on copies of the networks, with made-up data of the right shape."""
+        """See ``RLAlgorithm``: on copies of the networks, with random data of the right shape."""
         return seconds_of_step(self._networks, self._optimizers, self._layout, self.config, self._device)
 
     @property
@@ -366,7 +366,7 @@ class PEARL(Stateful, MetaRLAlgorithm):
 
     @property
     def device(self) -> torch.device:
-        """Where the networks live."""
+        """Device of the networks."""
         return self._device
 
     @property
@@ -375,7 +375,7 @@ class PEARL(Stateful, MetaRLAlgorithm):
         return self._memory_when_full
 
     def fingerprint(self) -> str:
-        """Class, networks and hyperparameters as a short text; a snapshot fits a PEARL with the same one."""
+        """Class, networks and hyperparameters as a short text, which a snapshot must match."""
         bounds = [] if self._layout.scaling is None else [repr(self._layout.scaling.bounds)]
         name = getattr(self._policy_class, "__name__", "")
         return fingerprint_of(
@@ -383,7 +383,7 @@ class PEARL(Stateful, MetaRLAlgorithm):
         )
 
     def after_restore(self) -> None:
-        """Drop replay data: initial data are collected again when training goes on, unless they are loaded, too."""
+        """Drop replay data: initial data are collected again when training continues, unless buffers are loaded."""
         self.seed = self._random.seed
         self._make_buffers()
         self._reset_belief()
@@ -399,7 +399,7 @@ class PEARL(Stateful, MetaRLAlgorithm):
         self._make_buffers()
 
     def _make_policy(self, encoder: nn.Module, inner_policy: nn.Module) -> Any:
-        # A policy that acts by itself (get_action) draws from a generator of its own.
+        # A policy used outside the engine (get_action) draws from its own generator.
         self._num_policies += 1
         options: dict[str, Any] = {}
         if self._seeds:
@@ -424,7 +424,7 @@ class PEARL(Stateful, MetaRLAlgorithm):
         self.policy.reset_belief(generator=self._random.belief())
 
     def _view(self, encoder: nn.Module, inner_policy: nn.Module) -> Any:
-        """A policy with a belief of its own (the prior) on these networks."""
+        """A policy on these networks with its own belief, the prior."""
         view = self._make_policy(encoder, inner_policy)
         view.to(self._device)
         view.reset_belief(generator=self._random.belief())
@@ -437,7 +437,7 @@ class PEARL(Stateful, MetaRLAlgorithm):
         policy.infer_posterior(torch.from_numpy(context).to(self._device), generator=self._random.belief())
 
     def _posterior_contexts(self, tasks: Sequence[int]) -> list[Context]:
-        """Belief about each task given a sample of its context buffer."""
+        """Belief about each task, inferred from a sample of its context buffer."""
         size = self.config.embedding_batch_size
         context = self._buffers.sample_context(tasks, size, self._random.tasks)
         self._infer(self.policy, context)
@@ -464,14 +464,14 @@ class PEARL(Stateful, MetaRLAlgorithm):
 
 
 _PRIOR: Context = {}
-"""No context: z comes from the prior, whatever the policy in training believes at the time."""
+"""No context: z is drawn from the prior, not from the belief of the policy in training."""
 
 
 def _waves_of(tasks: Sequence[int]) -> list[list[int]]:
-    """Task indices in waves without repetition, each repetition one wave later.
+    """Task indices in waves without repetition; each repetition goes to the next wave.
 
-    A task that is drawn twice must see its two visits one after the other (the second clears the context of the first);
-    visits of different tasks do not touch one another and may share a call.
+    Two visits of the same task must be sequential (the second clears the context of the first); visits of different
+    tasks are independent and may share a call.
     """
     waves: list[list[int]] = []
     visits: dict[int, int] = {}
@@ -485,13 +485,13 @@ def _waves_of(tasks: Sequence[int]) -> list[list[int]]:
 
 
 class PEARLCollector:
-    """Fills the buffers of the train tasks through a runner; many tasks per call.
+    """Fills the buffers of the train tasks through a runner, many tasks per call.
 
     Args:
         updates: Environment update of every train task.
-        buffers: Where rollouts go.
-        config: How many steps of which kind.
-        posterior: Task indices -> what each task's policy is told: the belief inferred from the task's context buffer.
+        buffers: Receive the rollouts.
+        config: Number of steps of each kind.
+        posterior: Task indices -> contexts for the policy: the beliefs inferred from the tasks' context buffers.
     """
 
     def __init__(
@@ -507,9 +507,9 @@ class PEARLCollector:
         self._posterior = posterior
 
     def collect_initial(self, runner: PartsRunner) -> None:
-        """Data of every train task that has none, under the prior, before any training.
+        """Collect data of every train task without any, under the prior, before training.
 
-        Each part is stored before the runner gives the next, so that a run that is stopped in between keeps it.
+        Each part is stored before the runner yields the next, so that an interrupted run keeps it.
         """
         missing, each, count = self._buffers.empty_tasks, self._config.warmup_steps, len(self._updates)
         if not missing:
@@ -520,7 +520,7 @@ class PEARLCollector:
             self._store(tasks, groups, to_context=True)
 
     def collect_visits(self, runner: Runner, tasks: Sequence[int]) -> None:
-        """Visit ``tasks`` (indices, repetitions count): forget the context, collect prior, posterior and extra data."""
+        """Visit ``tasks`` (indices, may repeat): clear the context, then collect prior, posterior and extra data."""
         config = self._config
         visit = config.num_steps_prior + config.num_steps_posterior + config.num_extra_rl_steps_posterior
         runner.progress("sampling", 0, len(tasks) * visit)
@@ -538,26 +538,26 @@ class PEARLCollector:
         self._obtain(runner, tasks, [_PRIOR] * len(tasks), to_context=True, batch_size=num_steps)
 
     def _collect_posterior(self, runner: Runner, tasks: Sequence[int], num_steps: int, *, to_context: bool) -> None:
-        """At least ``num_steps`` per task; the first ``update_post_train`` episodes under the prior, the posterior is
-        inferred anew after every ``update_post_train`` episodes.
+        """At least ``num_steps`` per task: the first ``update_post_train`` episodes under the prior, with a new
+        posterior after every ``update_post_train`` episodes.
         """
         rate, horizon = self._config.update_post_train, self._config.max_steps
         steps = dict.fromkeys(tasks, 0)
         open_tasks, contexts = list(tasks), [_PRIOR] * len(tasks)
         while open_tasks:
-            left = rate  # episodes until the posterior is inferred again
-            while left and open_tasks:
-                # No task gets an episode that it would not have got alone: as many as the one nearest to its end needs.
+            remaining = rate  # episodes until the posterior is inferred again
+            while remaining and open_tasks:
+                # No task gets more episodes than it would alone: the task closest to its goal sets the number.
                 need = min(-(-(num_steps - steps[task]) // horizon) for task in open_tasks)
-                episodes = min(left, need)
+                episodes = min(remaining, need)
                 taken = self._obtain(runner, open_tasks, contexts, to_context=to_context, num_rollouts=episodes)
-                left -= episodes
-                still = []
+                remaining -= episodes
+                unfinished = []
                 for position, (task, count) in enumerate(zip(open_tasks, taken, strict=True)):
                     steps[task] += count
                     if steps[task] < num_steps:
-                        still.append(position)
-                open_tasks, contexts = [open_tasks[i] for i in still], [contexts[i] for i in still]
+                        unfinished.append(position)
+                open_tasks, contexts = [open_tasks[i] for i in unfinished], [contexts[i] for i in unfinished]
             if open_tasks:
                 contexts = list(self._posterior(open_tasks))
 
@@ -571,7 +571,7 @@ class PEARLCollector:
         batch_size: int | None = None,
         num_rollouts: int | None = None,
     ) -> list[int]:
-        """Ask for rollouts of all ``tasks`` in one call and store them; number of steps per task."""
+        """Collect rollouts of all ``tasks`` in one call and store them; returns the number of steps per task."""
         groups = runner.obtain_samples(
             runner.step_itr,
             batch_size,
@@ -582,7 +582,7 @@ class PEARLCollector:
         return self._store(tasks, groups, to_context=to_context)
 
     def _store(self, tasks: Sequence[int], groups: Sequence[Sequence[Any]], *, to_context: bool) -> list[int]:
-        """Put the rollouts of each of ``tasks`` into its buffers; number of steps per task."""
+        """Add the rollouts of each of ``tasks`` to its buffers; returns the number of steps per task."""
         if len(groups) != len(tasks):
             raise ValueError(
                 f"the runner must return one list of rollouts per task, got {len(groups)} for {len(tasks)}"
@@ -600,7 +600,7 @@ def _check_memory(
     num_epochs: int | None = None,
     memory_limit: int | None = None,
 ) -> int:
-    """Bytes that the buffers of all train tasks take after ``num_epochs`` epochs (``None``: when full), at most.
+    """Maximum number of bytes in the buffers of all train tasks after ``num_epochs`` epochs (``None``: when full).
 
     Raises:
         ValueError: That exceeds ``memory_limit``.
@@ -632,8 +632,8 @@ def _count_test_tasks(num_test_tasks: int | None, sampler: Any) -> int:
     count = getattr(sampler, "n_tasks", None) if num_test_tasks is None else num_test_tasks
     if count is None:
         raise ValueError(
-            f"num_test_tasks must be given, since test_env_sampler ({type(sampler).__name__}) does not say how many "
-            f"tasks it has (its n_tasks is None)"
+            f"num_test_tasks must be given, since test_env_sampler ({type(sampler).__name__}) has no number of tasks "
+            f"(its n_tasks is None)"
         )
     return check_whole("num_test_tasks", count, 1)
 
@@ -643,7 +643,7 @@ def _checked_updates(env: Sequence[EnvUpdate], num_train_tasks: int) -> list[Env
     updates = list(env) if isinstance(env, Sequence) else []
     if not updates or not all(callable(update) for update in updates):
         raise TypeError(
-            f"env must be a list of EnvUpdates, one per train task (as task samplers give), got {type(env).__name__}"
+            f"env must be a list of EnvUpdates, one per train task (from a task sampler), got {type(env).__name__}"
         )
     if len(updates) != num_train_tasks:
         raise ValueError(
@@ -653,7 +653,7 @@ def _checked_updates(env: Sequence[EnvUpdate], num_train_tasks: int) -> list[Env
 
 
 def _continuous_spec(source: Any) -> EnvSpec:
-    """Spec itself, or that of the environment that an update builds (left to be collected: it may be a pool's own)."""
+    """The spec itself, or that of the environment built by an update (not closed here: a pool may own it)."""
     spec = source if isinstance(source, EnvSpec) else EnvSpec.from_env(source())
     if not isinstance(spec.action_space, gymnasium.spaces.Box):
         raise ValueError(f"PEARL needs continuous actions (a Box), got {spec.action_space}")
@@ -661,11 +661,11 @@ def _continuous_spec(source: Any) -> EnvSpec:
 
 
 def _share_encoder(policies: Sequence[Any]) -> bool:
-    """Whether one of the encoders may encode the contexts of all policies: it encodes rows, and all are alike."""
+    """Whether one encoder may encode the contexts of all policies: it encodes rows, and all weights are equal."""
     if not all(isinstance(policy, ContextConditionedPolicy) and policy.encodes_rows for policy in policies):
         return False
-    first, *others = (list(policy.context_encoder.parameters()) for policy in policies)
-    return all(len(own) == len(first) and all(map(_same_values, own, first)) for own in others)
+    first, *remaining = (list(policy.context_encoder.parameters()) for policy in policies)
+    return all(len(own) == len(first) and all(map(_same_values, own, first)) for own in remaining)
 
 
 def _same_values(one: torch.Tensor, other: torch.Tensor) -> bool:

@@ -13,7 +13,7 @@ __all__ = ["PEARLConfig", "PEARLUpdate"]
 
 @dataclass(frozen=True, kw_only=True)
 class PEARLUpdate(Config):
-    """All numbers of what PEARL collects and learns; equal ones and equal networks make snapshots interchangeable."""
+    """Hyperparameters of collection and learning; with equal ones and equal networks, snapshots are interchangeable."""
 
     # Learning rates and the weights of the losses.
     policy_lr: Annotated[Positive, "Learning rate of the inner policy."] = 3e-4
@@ -27,7 +27,7 @@ class PEARLUpdate(Config):
         float,
         Bounds(0.0, 1.0, above_low=True),
         Was("soft_target_tau"),
-        "Target rate: share of the value function in each update of its target.",
+        "Polyak rate of the target value function, per gradient step.",
     ] = 0.005
     kl_lambda: Annotated[
         Weight,
@@ -36,15 +36,15 @@ class PEARLUpdate(Config):
     ] = 0.1
     discount: Annotated[Share, "Discount factor in [0, 1]."] = 0.99
     reward_scale: Annotated[Positive, "Factor of the rewards; acts as an inverse temperature."] = 1.0
-    # How much data enters a gradient step.
-    meta_batch_size: Annotated[Whole, "Tasks of a gradient step (drawn with replacement)."] = 64
-    gradient_steps: Annotated[Whole, Was("num_steps_per_epoch"), "Gradient steps of an epoch."] = 1000
+    # Data of a gradient step.
+    meta_batch_size: Annotated[Whole, "Tasks per gradient step (drawn with replacement)."] = 64
+    gradient_steps: Annotated[Whole, Was("num_steps_per_epoch"), "Gradient steps per epoch."] = 1000
     batch_size: Annotated[Whole, "Transitions per task in a gradient step."] = 1024
     embedding_batch_size: Annotated[Whole, "Context entries per task."] = 1024
     embedding_mini_batch_size: Annotated[
         Whole, "Context entries read at a time; equals embedding_batch_size unless the encoder is recurrent."
     ] = 1024
-    # How much data is collected, and how.
+    # Data collection.
     warmup_steps: Annotated[
         Whole, Was("num_initial_steps"), "Environment steps per task before the first gradient step."
     ] = 100
@@ -59,8 +59,7 @@ class PEARLUpdate(Config):
     max_steps: Annotated[Whole, Was("max_path_length"), "Maximum number of steps of a rollout."] = 1000
     update_post_train: Annotated[
         Whole,
-        "Episodes between two inferences of the posterior while collecting. The first of them are collected under the "
-        "prior.",
+        "Episodes between updates of the posterior during collection. The first of them are collected under the prior.",
     ] = 1
     replay_size: Annotated[
         Whole, Was("replay_buffer_size"), "Maximum number of transitions kept per task and buffer."
@@ -70,16 +69,16 @@ class PEARLUpdate(Config):
         "Name of an env_info ('sparse_reward') that replaces the reward in the context; actor and critic keep the "
         "reward.",
     ] = None
-    # What is learned.
+    # The networks.
     latent_dim: Annotated[Whole, "Length of z."]
     num_train_tasks: Annotated[Whole, "Number of training tasks, len(env)."]
-    use_information_bottleneck: Annotated[
-        bool, "False makes z the mean of the encoder's outputs, without distribution."
-    ] = True
+    use_information_bottleneck: Annotated[bool, "False makes z deterministic: the mean of the encoder's outputs."] = (
+        True
+    )
     use_next_obs_in_context: Annotated[
         bool,
         Was("use_next_obs"),
-        "Whether next observations belong to the context (where dynamics differ by task).",
+        "Whether the context includes next observations (where dynamics differ by task).",
     ] = False
 
     def check(self) -> None:
@@ -98,25 +97,25 @@ class PEARLUpdate(Config):
         return self.embedding_batch_size // self.embedding_mini_batch_size
 
     def check_encoder(self, recurrent: bool) -> None:
-        """Slices make sense only for an encoder that remembers the ones before."""
+        """Context slices require a recurrent encoder, which remembers the previous slices."""
         if not recurrent and self.num_context_slices != 1:
             expected = f"be as {self.shown('embedding_batch_size')} for an encoder that is not recurrent"
             raise self.wrong("embedding_mini_batch_size", expected, "set both to the same value")
 
     def most_transitions(self, num_epochs: int) -> int:
-        """Maximum number of steps that so many epochs collect, in all tasks together."""
+        """Maximum number of steps that ``num_epochs`` epochs collect, in all tasks."""
         visit = (self.num_steps_prior, self.num_steps_posterior, self.num_extra_rl_steps_posterior)
         return self.num_train_tasks * self._most(self.warmup_steps) + num_epochs * self.tasks_per_epoch * sum(
             map(self._most, visit)
         )
 
     def most_context(self) -> int:
-        """Maximum number of steps in all contexts at one time: a visit forgets those of the one before."""
+        """Maximum number of steps in all contexts at one time: each visit clears those of the previous one."""
         visit = self._most(self.num_steps_prior) + self._most(self.num_steps_posterior)
         return self.num_train_tasks * max(self._most(self.warmup_steps), visit)
 
     def _most(self, num_steps: int) -> int:
-        """Steps of the fewest whole rollouts with at least ``num_steps``."""
+        """Maximum number of steps of the fewest complete rollouts with at least ``num_steps``."""
         return num_steps + self.max_steps - 1 if num_steps else 0
 
 
@@ -126,9 +125,9 @@ class PEARLConfig(PEARLUpdate, Evaluated):
 
     complete = True
 
-    num_test_tasks: Annotated[Whole | None, "Number of held-out tasks; null means all that there are."]
+    num_test_tasks: Annotated[Whole | None, "Number of held-out tasks; null means all."]
     encoder_hidden_sizes: Annotated[tuple[Whole, ...], "Hidden layers of the encoder."]
     evaluate_every = 1
-    memory_limit: Annotated[Whole | None, "Refuse buffers that could outgrow so many bytes; null means no limit."] = (
-        None
-    )
+    memory_limit: Annotated[
+        Whole | None, "Maximum size of the buffers in bytes, checked beforehand; null means no limit."
+    ] = None

@@ -1,4 +1,4 @@
-"""What a snapshot of PEARL holds: networks, optimizers and generators, built, checked, moved and saved together."""
+"""Networks, optimizers and generators of PEARL, built, checked, moved and saved together."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ def build_encoder(
 
 
 def reinitialized_copy(qf: nn.Module, seed: int) -> nn.Module:
-    """A second Q function: a copy of ``qf`` with weights of its own.
+    """A second Q function: a copy of ``qf`` with newly initialized weights.
 
-    With equal weights the two would stay equal for ever (same targets, same optimizer), and the minimum of both would
-    do nothing.
+    With equal weights the two would stay equal forever (same targets, same optimizer), and their minimum would have no
+    effect.
     """
     second = copy.deepcopy(qf)
     draws = derive_seed("pearl second q function", seed)
@@ -104,8 +104,8 @@ class PEARLNetworks:
 
     @property
     def saved(self) -> dict[str, nn.Module]:
-        """What a snapshot holds."""
-        # The context policy holds the encoder, the inner policy and a belief that is reset after each epoch.
+        """The networks of a snapshot."""
+        # Without the context policy: encoder, inner policy and a belief that is reset after each epoch.
         return {
             "encoder": self.encoder,
             "inner_policy": self.inner_policy,
@@ -139,7 +139,7 @@ class PEARLNetworks:
 
     @torch.no_grad()
     def check_widths(self, env_spec: EnvSpec, config: PEARLConfig, device: torch.device) -> None:
-        """Send one row of zeros through Q, V and the inner policy, and name the network that does not fit."""
+        """Pass one row of zeros through Q, V and the inner policy; the error names the network that does not fit."""
         obs, act, latent = env_spec.obs_dim, env_spec.act_dim, config.latent_dim
 
         def zeros(width: int) -> Tensor:
@@ -181,7 +181,7 @@ def _check_width(name: str, network: nn.Module, inputs: tuple[Tensor, ...], widt
 class PEARLOptimizers:
     """Five optimizers: inner policy, both Q functions, V and the encoder.
 
-    Adam and its kin run fused or multi-tensor where the class offers that; the update is the same.
+    Adam and its variants run fused or multi-tensor where the class supports it; the update is the same.
     """
 
     def __init__(
@@ -198,7 +198,7 @@ class PEARLOptimizers:
 
     @property
     def saved(self) -> dict[str, torch.optim.Optimizer]:
-        """All of them by name."""
+        """All optimizers by name."""
         return {"policy": self.policy, "qf1": self.qf1, "qf2": self.qf2, "vf": self.vf, "encoder": self.encoder}
 
     @property
@@ -207,17 +207,17 @@ class PEARLOptimizers:
         return type(self.policy).__name__
 
     def follow_parameters(self) -> None:
-        """Move the state of every optimizer to where its parameters are now."""
+        """Move the state of every optimizer to the device of its parameters."""
         for optimizer in self.saved.values():
             optimizer.load_state_dict(optimizer.state_dict())
 
 
 class PEARLGenerators(Stateful):
-    """Generators with a purpose each, so that drawing more for one changes no other.
+    """One generator per purpose, so that more draws for one purpose change no other.
 
     Args:
-        seed: What they are derived from.
-        device: Where the noise of the networks is drawn.
+        seed: Seed that all generators are derived from.
+        device: Device of the networks' noise.
 
     Attributes:
         tasks: Draws the tasks to visit, and the context of their posterior while collecting.
@@ -238,13 +238,13 @@ class PEARLGenerators(Stateful):
         return torch_generator(derive_seed("pearl noise", self.device.type, seed), self.device)
 
     def completed_state(self, tree: Mapping[str, Any]) -> Mapping[str, Any]:
-        """See ``Stateful``: noise that was drawn on another kind of device begins anew."""
+        """See ``Stateful``: a noise generator of another type of device cannot be restored, and is seeded again."""
         if tree["noise_device"] == self.device.type:
             return tree
         return {**tree, "noise": self._new_noise(int(tree["seed"])).get_state()}
 
     def belief(self) -> torch.Generator:
-        """For draws of z that nothing depends on: a new generator each time, so that they leave training as it is."""
+        """A new generator for draws of z outside training, so that they do not affect training."""
         return torch_generator(derive_seed("pearl belief", self.seed), self.device)
 
     def move(self, device: torch.device) -> None:

@@ -1,4 +1,4 @@
-"""How candidates of a search are tried as parameters of a policy, which of these they are, and what acts."""
+"""Candidates of a search as parameters of a policy: which parameters are searched, and how candidates are evaluated."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["Trials", "normalized_for", "searched_places"]
 
 
 def searched_places(policy: ActingPolicy) -> np.ndarray:
-    """Places in the flat vector ``(P,)`` of the parameters that require a gradient: the others are no weights.
+    """Indices of the parameters that require a gradient in the flat vector ``(P,)``; the others are not weights.
 
     Raises:
-        ValueError: There is none.
+        ValueError: There are none.
     """
     layout, parameters = policy.parameter_layout(), tensors_of(policy)
     wanted = [
@@ -33,11 +33,11 @@ def searched_places(policy: ActingPolicy) -> np.ndarray:
 
 
 def normalized_for(policy: ActingPolicy, trials: Trials) -> NormalizedPolicy:
-    """``policy`` as candidates act: itself, if it is a ``NormalizedPolicy`` already."""
+    """``policy`` in a ``NormalizedPolicy``; itself, if it is one already."""
     if isinstance(policy, NormalizedPolicy):
         return policy
     if not isinstance(policy, ActingPolicy):
         raise TypeError(
-            f"policy must be one with parameters that are searched, GaussianMLPPolicy say, got {type(policy).__name__}"
+            f"policy must have parameters to search, such as GaussianMLPPolicy, got {type(policy).__name__}"
         )
     return NormalizedPolicy(policy, trials.normalize_observations, trials.scale_actions)

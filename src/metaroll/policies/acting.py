@@ -1,4 +1,4 @@
-"""The NumPy acting path that all own policies share: weights as cached views, rows in blocks, no torch per step."""
+"""The NumPy acting path of all policies of metaroll: weights as cached views, rows in blocks, no torch per step."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from metaroll.functional.linear import BLOCK, RowProducts, block_rows
 from metaroll.policies.bodies import Body
 from metaroll.policies.heads import Head
 from metaroll.policies.own_body import outputs_of
-from metaroll.policies.parameters import BoundModule, FlatParameters, ParameterLayout, beside, one_call, part_of
+from metaroll.policies.parameters import BoundModule, FlatParameters, ParameterLayout, broadcast_over, one_call, part_of
 from metaroll.seeding import as_generator
 from metaroll.types import Context, EnvSpec, Policy, PolicyInfo, PolicyState
 
@@ -29,28 +29,28 @@ _FLOAT32 = np.dtype(np.float32)
 
 
 class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
-    """Base of own policies: a torch module for training that acts through NumPy.
+    """Base class of policies: a torch module for training that acts through NumPy.
 
-    It is a body times a head: the body makes outputs of features, the head chooses actions of outputs. One that acts
-    around another policy has neither; it hands on to that what it does not do itself (``own_parameters``). Other
-    policies override ``_arrange`` (layout of weights) and ``act``.
+    It is a body times a head: the body maps features to outputs, the head maps outputs to actions. A wrapper of another
+    policy has neither, and delegates to that policy (``own_parameters``). Other policies override ``_arrange`` (layout
+    of weights) and ``act``.
 
     Args:
         env_spec: Spaces of the environment.
-        info: What the policy is; with a body and a head it is what these are.
-        encoder: Makes features ``(..., encoder.output_dim)`` of observations ``(..., obs_dim)``, on torch (an
-            ``ObservationEncoder``, an ``OwnBody``); ``None``: observations are features. Its buffers are acting
-            parameters, too.
-        body: Makes outputs of features.
-        head: Chooses actions of outputs.
+        info: Properties of the policy; by default those of body and head.
+        encoder: Maps observations ``(..., obs_dim)`` to features ``(..., encoder.output_dim)``, on torch (an
+            ``ObservationEncoder``, an ``OwnBody``); ``None``: observations are features. Its buffers are also acting
+            parameters.
+        body: Maps features to outputs.
+        head: Maps outputs to actions.
     """
 
     acts_in_bounds = False
-    """Whether actions keep the bounds of the space by themselves, so that nothing needs to scale them."""
+    """Whether actions are within the bounds of the space already, so that they need no scaling."""
 
     own_parameters: tuple[str, ...] | None = None
-    """Of a policy that acts around another one, ``policy``: its own acting parameters, which come before those of it;
-    ``None``: it acts around none."""
+    """Own acting parameters of a wrapper of another policy, ``policy``, which precede those of ``policy``; ``None``:
+    not a wrapper."""
 
     policy: ActingPolicy
 
@@ -79,9 +79,9 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         if info is None:
             raise TypeError(f"{type(self).__name__} must have a body and a head, or an info of its own")
         self._by_columns = body is not None and body.by_columns
-        if encoder is not None:  # which computes other last bits for other numbers of rows
+        if encoder is not None:  # its last bits depend on the number of rows
             info = replace(info, width_independent=False, parameter_blocks=False)
-        # A class that acts otherwise in NumPy than the one that it comes from does not act so on a device.
+        # A class that overrides act only does not act the same way on a device.
         runs_on_torch = info.runs_on_torch and _definer(type(self), "act") >= _definer(type(self), "act_on_torch")
         self._info = replace(info, runs_on_torch=runs_on_torch)
         self.env_spec = EnvSpec.from_env(env_spec)
@@ -99,7 +99,7 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
 
     @property
     def info(self) -> PolicyInfo:
-        """What the policy is."""
+        """Properties of the policy."""
         return self._info
 
     def initial_state(
@@ -108,7 +108,7 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         generators: Sequence[np.random.Generator],
         domain_params: Sequence[Mapping[str, Any] | None] | None = None,
     ) -> PolicyState:
-        """The first memories of a body that has some, or state rows of ``policy``, where it acts around one."""
+        """The initial state of the body, or of ``policy`` for a wrapper."""
         if self._body is not None:
             return self._body.first_state(contexts)
         if self.own_parameters is None:
@@ -116,7 +116,7 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         return self.policy.initial_state(contexts, generators, domain_params)
 
     def with_actions_taken(self, state: PolicyState, actions: Any) -> PolicyState:
-        """As ``policy``, where it acts around one; see ``types.Policy``."""
+        """See ``types.Policy``; a wrapper delegates to ``policy``."""
         return state if self.own_parameters is None else self.policy.with_actions_taken(state, actions)
 
     def act(
@@ -139,9 +139,9 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         return action, state, infos
 
     def _prepared(self, head: Head, own: np.ndarray, num_rows: int) -> Any:
-        """What the head makes of its own parameter, kept as long as it is the same: this is asked at every step."""
+        """``head.prepared`` of its own parameter, cached while that is unchanged: it is needed at every step."""
         key = (own.tobytes(), num_rows)
-        kept, prepared = self._own_cache  # read at once: other threads may act, too
+        kept, prepared = self._own_cache  # read atomically: other threads may act, too
         if kept != key:
             prepared = head.prepared(per_row(own, num_rows), np)
             object.__setattr__(self, "_own_cache", (key, prepared))
@@ -167,7 +167,7 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
             TypeError: The policy has neither.
         """
         if self._body is None or self._head is None:
-            raise TypeError(f"{type(self).__name__} has neither a body and a head, nor a method of its own for this")
+            raise TypeError(f"{type(self).__name__} has neither a body and a head, nor its own method for this")
         return self._body, self._head
 
     # -- densities -----------------------------------------------------------------------------------------------------
@@ -185,27 +185,27 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
     def evaluate_actions(self, obs: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Log-densities and entropies, both ``(...)``, of ``action (..., act_dim)`` given ``obs (..., obs_dim)``.
 
-        Differentiable. Recurrent policies take whole rollouts ``(N, T, ...)``.
+        Differentiable. Recurrent policies take complete rollouts ``(N, T, ...)``.
 
         Raises:
-            TypeError: The policy has none (``has_densities``).
+            TypeError: The policy has no densities (``has_densities``).
         """
         if not self.has_densities:
             raise TypeError(f"{type(self).__name__} has no evaluate_actions")
         body, head = self._parts
-        acts = head.distribution(*self._for_head(body.outputs(self, self.features(obs))))
-        return acts.log_prob(action), acts.entropy()
+        distribution = head.distribution(*self._for_head(body.outputs(self, self.features(obs))))
+        return distribution.log_prob(action), distribution.entropy()
 
     def log_prob(self, obs: torch.Tensor, action: torch.Tensor, hidden: torch.Tensor | None = None) -> torch.Tensor:
         """Log-densities ``(...)`` of ``action (..., act_dim)``, integers ``(...)`` where actions are choices.
 
         Args:
-            obs: Observations ``(..., obs_dim)``; of a recurrent policy sequences ``(..., T, obs_dim)``.
-            action: What was chosen; of a squashed Gaussian, actions at a bound count as the next number inside.
-            hidden: The memories ``(..., H)`` of a recurrent policy before; ``None``: empty.
+            obs: Observations ``(..., obs_dim)``; sequences ``(..., T, obs_dim)`` for a recurrent policy.
+            action: Actions; for a squashed Gaussian, actions at a bound count as the next number inside.
+            hidden: Previous hidden states ``(..., H)`` of a recurrent policy; ``None``: zeros.
 
         Raises:
-            TypeError: The policy has none (``has_distributions``).
+            TypeError: The policy has no densities (``has_distributions``).
         """
         if not self.has_distributions:
             raise TypeError(f"{type(self).__name__} has no log_prob")
@@ -214,16 +214,16 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         return head.distribution(*self._for_head(outputs)).log_prob(action)
 
     def action_distribution(self, parameters: Mapping[str, torch.Tensor], obs: torch.Tensor) -> ActionDistribution:
-        """Distribution of what the policy chooses, as a pure function: the module's own parameters do not count.
+        """Action distribution as a pure function of ``parameters``: the module's own parameters are not used.
 
-        Any number of threads may call it, and ``torch.func`` may transform it (``torch.func.functional_call`` changes
-        the module while it runs, which others see).
+        It is thread-safe, and ``torch.func`` may transform it (``torch.func.functional_call`` temporarily changes the
+        module, which is visible to other threads).
 
         Args:
-            parameters: The acting parameters by name, as ``parameter_layout().torch_views(flat)`` gives them: those of
-                one policy, or stacks ``(M, *shape)`` of M of them.
-            obs: Observations ``(..., obs_dim)``, ``(M, ..., obs_dim)`` with stacks. A recurrent policy takes whole
-                rollouts ``(..., T, obs_dim)``, which begin with an empty memory.
+            parameters: The acting parameters by name, as from ``parameter_layout().torch_views(flat)``: those of one
+                policy, or stacks ``(M, *shape)`` of M of them.
+            obs: Observations ``(..., obs_dim)``, ``(M, ..., obs_dim)`` with stacks. A recurrent policy takes complete
+                rollouts ``(..., T, obs_dim)``, from a zero hidden state.
 
         Raises:
             TypeError: The policy has no such densities (``has_distributions``).
@@ -232,11 +232,11 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
             raise TypeError(f"{type(self).__name__} has no densities as a function of its parameters")
         body, head = self._parts
         outputs = body.pure_outputs(self, parameters, self.features(obs, parameters))
-        own = None if head.own is None else beside(parameters[head.own], outputs)
+        own = None if head.own is None else broadcast_over(parameters[head.own], outputs)
         return head.distribution(head.parts_of(outputs), own)
 
     def _for_head(self, outputs: torch.Tensor) -> tuple[Any, torch.Tensor | None]:
-        """Outputs ``(..., width)`` of the body in parts, and the own parameter of the head beside them."""
+        """Outputs ``(..., width)`` of the body in parts, and the head's own parameter, broadcast to them."""
         _, head = self._parts
         return head.parts_of(outputs), None if head.own is None else getattr(self, head.own).expand_as(outputs)
 
@@ -260,7 +260,7 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         return self._layout
 
     def _own_names(self) -> tuple[str, ...]:
-        """Names of all parameters, and of the buffers of the encoder behind them."""
+        """Names of all parameters, followed by the buffers of the encoder."""
         if self.own_parameters is not None:
             return self.acting_parameter_names()
         names = [name for name, _ in self.named_parameters()]
@@ -270,7 +270,7 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
     # -- features ----------------------------------------------------------------------------------------------------
 
     def features(self, obs: torch.Tensor, parameters: Mapping[str, torch.Tensor] | None = None) -> torch.Tensor:
-        """What the encoder makes of ``obs (..., obs_dim)``, with its own weights or those among ``parameters``.
+        """Features of ``obs (..., obs_dim)`` by the encoder, with its own weights or those in ``parameters``.
 
         Stacks ``(M, *shape)`` of these, with ``obs (M, ..., obs_dim)``, are for an ``OwnBody``.
         """
@@ -282,7 +282,7 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
             return self.encoder(obs)
 
     def _feature_rows(self, obs: np.ndarray, parameters: np.ndarray | None) -> np.ndarray:
-        """``features`` of NumPy's rows, float32 ``(N, feature_dim)``."""
+        """``features`` of NumPy rows, float32 ``(N, feature_dim)``."""
         if parameters is not None and parameters.ndim != 1:
             return self._feature_rows_of_sets(obs, parameters)
         rows = torch.from_numpy(np.ascontiguousarray(obs) if obs.flags.writeable else np.array(obs))
@@ -295,11 +295,11 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
             return self.features(rows if own is None else rows.to(own.device)).cpu().numpy()
 
     def _bound_encoder(self, parameters: np.ndarray) -> BoundModule:
-        """The encoder with what it has in ``parameters (P,)``, cached by identity: views, which follow changes."""
+        """The encoder with its part of ``parameters (P,)``, cached by identity: views, which follow changes."""
         given, bound = self._bound_cache
         if parameters is given:
             return bound
-        shares = parameters.flags.writeable  # torch takes no other memory
+        shares = parameters.flags.writeable  # torch accepts only writable memory
         flat = torch.from_numpy(parameters if shares else np.array(parameters))
         bound = BoundModule(self.encoder, part_of(self.parameter_layout().torch_views(flat), "encoder"))
         if shares:
@@ -307,17 +307,17 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         return bound
 
     def _feature_rows_of_sets(self, obs: np.ndarray, parameters: np.ndarray) -> np.ndarray:
-        """``_feature_rows`` with a set of parameters for each row, ``(N, P)``: rows with equal sets at once."""
+        """``_feature_rows`` with a set of parameters for each row, ``(N, P)``, batched over rows with equal sets."""
         if len(parameters) != len(obs):
             raise _unequal(obs, parameters)
-        found = np.empty((len(obs), self.feature_dim), dtype=np.float32)
+        features = np.empty((len(obs), self.feature_dim), dtype=np.float32)
         differs = (parameters[1:] != parameters[:-1]).any(axis=1)
         for rows in np.split(np.arange(len(obs)), np.flatnonzero(differs) + 1):
-            # Always in blocks of one height: another one would change the last bits.
+            # Always in blocks of the same size: another one would change the last bits.
             blocks, own = block_rows(obs[rows]), parameters[rows[0]]
             parts = [self._feature_rows(block, own) for block in blocks]
-            found[rows] = np.concatenate(parts)[: len(rows)]
-        return found
+            features[rows] = np.concatenate(parts)[: len(rows)]
+        return features
 
     # -- one row, for scripts and foreign loops --------------------------------------------------------------------
 
@@ -340,10 +340,10 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         """Actions and infos for observations ``(N, obs_dim)``.
 
         Raises:
-            TypeError: The policy remembers: call ``act``.
+            TypeError: The policy is recurrent: call ``act``.
         """
         if self.info.recurrent:
-            raise TypeError(f"{type(self).__name__} remembers: call act, which takes and returns its state")
+            raise TypeError(f"{type(self).__name__} is recurrent: call act, which takes and returns its state")
         obs = np.asarray(observations).reshape(len(observations), -1)
         drawn = as_generator(generator)
         shape = (len(obs), self.noise_dim)
@@ -354,10 +354,10 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
     # -- weights -----------------------------------------------------------------------------------------------------
 
     def _arrange(self, arrays: list[np.ndarray]) -> Any:
-        """Lay out views of ``_arranged_names`` (with a leading axis N if stacked) as ``act`` wants them. Views only,
+        """Arrange views of ``_arranged_names`` (with a leading axis N if stacked) in the layout of ``act``. Views only,
         no arithmetic: the arrays may be changed in place later.
 
-        With a body and a head: what the body lays out, and the own parameter of the head.
+        With a body and a head: the layout of the body, and the head's own parameter.
         """
         if self._body is None or self._head is None:
             return arrays
@@ -366,7 +366,7 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         return self._body.lay_out(self, named), own
 
     def _split(self, parameters: np.ndarray | None, num_rows: int) -> tuple[Sequence[np.ndarray], np.ndarray | None]:
-        """Of a policy around another one: its own parameters ``(A,)`` or ``(N, A)``, and those of ``policy``: views."""
+        """For a wrapper: its own parameters ``(A,)`` or ``(N, A)``, and those of ``policy``, as views."""
         if parameters is None:
             return self._live_weights(), None
         if not self.own_parameters:
@@ -383,22 +383,22 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         return [per_row(values, num_rows) for values in own], inner
 
     def _weights(self, parameters: np.ndarray | None) -> Any:
-        """What ``_arrange`` made of ``parameters``, cached by identity; of the live module for ``None``."""
+        """``_arrange`` of ``parameters``, cached by identity; of the live module for ``None``."""
         if parameters is None:
             return self._live_weights()
         given, weights = self._flat_cache
         if parameters is given:
             return weights
         flat = np.asarray(parameters)
-        # Rows may lie apart (a part of a stack), as long as each is contiguous, or else columns.
-        lies_well = flat.flags.c_contiguous or flat.strides[-1] == flat.itemsize or self._by_columns
-        usable = flat.dtype == np.float32 and lies_well
+        # Rows may be strided (a part of a stack), as long as each is contiguous, unless columns are used.
+        is_contiguous = flat.flags.c_contiguous or flat.strides[-1] == flat.itemsize or self._by_columns
+        usable = flat.dtype == np.float32 and is_contiguous
         own = flat if usable else np.ascontiguousarray(flat, dtype=np.float32)
         views = zip(self.acting_parameter_names(), self.parameter_layout().numpy_views(own), strict=True)
         names = {*self._arranged_names()}
         weights = self._arrange([view for name, view in views if name in names])
         if own is parameters:
-            # Views: they follow changes in place. (A converted copy would not, so it is not kept.)
+            # Views, which follow in-place changes. (A converted copy would not, so it is not cached.)
             object.__setattr__(self, "_flat_cache", (parameters, weights))
         return weights
 
@@ -417,16 +417,16 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         return weights
 
     def _arranged_names(self) -> tuple[str, ...]:
-        """Names of what ``_arrange`` lays out: its own of a policy around another one, else all but the encoder's."""
+        """Names of the parameters for ``_arrange``: the own ones of a wrapper, else all but the encoder's."""
         if self.own_parameters is not None:
             return self.own_parameters
         names = self.acting_parameter_names()
         return names if self.encoder is None else tuple(name for name in names if not name.startswith("encoder."))
 
     def _rows(self, obs: np.ndarray, parameters: np.ndarray | None) -> np.ndarray:
-        """Features of ``obs (N, obs_dim)`` as float32 rows ``(B, 8, F)``; ``(N, 1, F)`` with a set for each row.
+        """Features of ``obs (N, obs_dim)`` as float32 rows ``(B, 8, F)``; ``(N, 1, F)`` with a parameter set per row.
 
-        Of a small perceptron they are columns ``(F, N)``.
+        For a small MLP, they are columns ``(F, N)``.
         """
         if obs.ndim != 2 or obs.shape[1] != self.obs_dim:
             raise ShapeError(f"obs must have shape (N, {self.obs_dim}), got {obs.shape}")
@@ -448,16 +448,15 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
-        if isinstance(value, nn.Module | nn.Parameter):  # a part was exchanged
-            nothing = (None, None)
-            caches = dict.fromkeys(("_flat_cache", "_bound_cache", "_split_cache"), nothing)
+        if isinstance(value, nn.Module | nn.Parameter):  # a part was replaced
+            caches = dict.fromkeys(("_flat_cache", "_bound_cache", "_split_cache"), (None, None))
             empty = {"_layout": None, "_sources": [], **caches}
             for cache, value in empty.items():
                 object.__setattr__(self, cache, value)
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
-        # Views of this object's memory; the copy makes its own.
+        # Views of this object's memory; a copy makes new ones.
         caches = ("_flat_cache", "_bound_cache", "_live_cache", "_split_cache")
         state.update(dict.fromkeys(caches, (None, None)), _sources=[])
         return state
@@ -482,22 +481,22 @@ def _parameter_slots(module: nn.Module, names: Sequence[str]) -> list[tuple[dict
 
 
 def per_row(values: np.ndarray, num_rows: int) -> np.ndarray:
-    """Parameters ``(A,)`` or ``(N, A)`` as they are; those of blocks of rows, ``(N / 8, A)``, as ``(N, A)``."""
+    """Parameters ``(A,)`` or ``(N, A)`` unchanged; those of blocks of rows, ``(N / 8, A)``, repeated to ``(N, A)``."""
     return values if values.ndim == 1 or len(values) == num_rows else np.repeat(values, BLOCK, axis=0)
 
 
 def check_policy(policy: Any, kind: type[ActingPolicy], spec: EnvSpec, name: str = "policy") -> None:
-    """Raise unless ``policy`` is of ``kind``, for the spaces of ``spec``.
+    """Raise unless ``policy`` is a ``kind`` for the spaces of ``spec``.
 
     Args:
-        policy: What was given.
-        kind: What it must be.
-        spec: What it must be built for.
-        name: Name of the argument, for the error.
+        policy: The policy.
+        kind: Its required class.
+        spec: The spec that it must be built for.
+        name: Name of the argument, for the error message.
 
     Raises:
         ShapeError: It is for other spaces.
-        TypeError: It is of another kind.
+        TypeError: It has another class.
     """
     if not isinstance(policy, kind):
         raise TypeError(f"{name} must be a {kind.__name__}, got {type(policy).__name__}")

@@ -1,4 +1,4 @@
-"""One observation in, one action out: what acts on a robot, in a notebook, or in a loop of one's own."""
+"""One observation in, one action out: a policy for a robot, a notebook, or a custom loop."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ __all__ = ["Actor"]
 
 
 class Actor(ABC):
-    """Acts on the observations of one episode after the other; wherever a policy is taken, its ``policy`` acts.
+    """Acts on single observations, episode after episode; functions that take a policy use its ``policy``.
 
-    A policy with memory, or with a latent variable that it draws for each episode, remembers between calls of ``act``:
-    call ``reset`` when an episode begins.
+    A recurrent policy, or one with a latent variable per episode, keeps its state between calls of ``act``: call
+    ``reset`` at the start of each episode.
 
     Args:
         env_spec: Spaces of the environment.
-        seed: Seed of the noise of actions, and of what the policy draws when an episode begins.
-        max_path_length: Steps of the episodes in which it has learned; ``rollout`` ends episodes there in environments
-            without a limit of their own.
+        seed: Seed of the action noise, and of the policy's draws at the start of an episode.
+        max_path_length: Maximum number of steps of an episode in training; ``rollout`` ends episodes there in
+            environments without a time limit.
     """
 
     def __init__(self, env_spec: EnvSpec, seed: int = 0, max_path_length: int | None = None) -> None:
@@ -43,29 +43,29 @@ class Actor(ABC):
     @property
     @abstractmethod
     def policy(self) -> Policy:
-        """What acts, in batches."""
+        """The underlying policy, which acts on batches."""
 
     def reset(self, domain_param: Mapping[str, float] | None = None) -> None:
-        """A new episode begins: forget the last one.
+        """Start a new episode: reset the state of the policy.
 
         Args:
-            domain_param: Domain parameters of the episode, for a privileged policy, which has access to them.
+            domain_param: Domain parameters of the episode, for a privileged policy, which observes them.
         """
         self._state, self._domain_param = None, None if domain_param is None else dict(domain_param)
 
     def act(self, obs: Any, *, deterministic: bool = True) -> Any:
-        """The action for an observation, as the environment's ``step`` takes it.
+        """The action for an observation, for the environment's ``step``.
 
         Args:
-            obs: An observation of the environment; or N of them, ``(N, ...)``, for a policy that remembers nothing.
-            deterministic: The mean (or the likeliest choice) rather than a draw.
+            obs: An observation of the environment; or N of them, ``(N, ...)``, for a policy without state.
+            deterministic: The mean (or the likeliest choice) instead of a sample.
 
         Returns:
-            An element of the action space (of a Box: clipped to its bounds), or N of them.
+            An element of the action space (clipped to the bounds of a Box), or N of them.
 
         Raises:
             ShapeError: ``obs`` has another shape.
-            ValueError: N observations for a policy that remembers, or an observation that is not finite.
+            ValueError: N observations for a policy with state, or a non-finite observation.
         """
         batch, single = self._batch(obs)
         policy = self.policy
@@ -78,7 +78,7 @@ class Actor(ABC):
             self._acting, self._state = policy, self._first_state(policy)
         if not single and self._state:
             raise ValueError(
-                f"obs must be one observation of shape {self._shape} for a policy that remembers its episode, got "
+                f"obs must be one observation of shape {self._shape} for a policy with state, got "
                 f"{count} of them; roll out many episodes with metaroll.RolloutEngine"
             )
         shape = (count, policy.info.noise_dim)
@@ -94,8 +94,8 @@ class Actor(ABC):
     def _first_state(self, policy: Policy) -> PolicyState:
         if policy.info.takes_domain_params and self._domain_param is None:
             raise ValueError(
-                "a privileged policy has access to the domain parameters of the episode: call "
-                "reset(domain_param={...}) before act, or teach a student that acts without them"
+                "a privileged policy observes the domain parameters of the episode: call reset(domain_param={...}) "
+                "before act, or train a student that acts without them"
             )
         params = [self._domain_param] if policy.info.takes_domain_params else None
         return policy.initial_state([policy.plan_context()], [self._generator], params)
@@ -105,7 +105,7 @@ class Actor(ABC):
         if self._shape is None:
             return map_leaves(lambda leaf, path: np.asarray(leaf)[None], obs), True
         if isinstance(obs, tuple) and len(obs) == 2 and isinstance(obs[1], dict):
-            raise TypeError("obs must be an observation, got what reset returns: obs, info = env.reset()")
+            raise TypeError("obs must be an observation, got the result of reset: obs, info = env.reset()")
         try:
             array = np.asarray(obs)
         except ValueError:

@@ -1,4 +1,4 @@
-"""Foreign policies behind ``types.Policy``: callables, objects with ``get_action``, torch modules, scripts."""
+"""Adapters of other policies to ``types.Policy``: callables, objects with ``get_action``, torch modules, scripts."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ INFO_ROWS = "rows"
 
 
 def as_policy(policy: Any, env_spec: EnvSpec) -> Policy:
-    """``policy`` as ``types.Policy``: itself if it is one, else wrapped in one. Nothing else asks what objects can do.
+    """``policy`` as ``types.Policy``: itself if it is one, else an adapter. The only place that probes such objects.
 
     Args:
-        policy: A ``Policy``, or an ``Actor`` (an agent), whose policy counts; an object with
+        policy: A ``Policy``; an ``Actor`` (an agent), whose policy is used; an object with
             ``get_action(obs) -> (action, infos)``; a torch module or callable ``obs -> action``.
         env_spec: Spaces of the environment.
 
@@ -67,12 +67,12 @@ def as_policy(policy: Any, env_spec: EnvSpec) -> Policy:
 
 
 def inside_of(policy: Any) -> Any:
-    """What a policy acts around or stands for (its ``policy``); ``None`` if it acts by itself."""
+    """The inner policy of a wrapper or adapter (its ``policy``); ``None`` for other policies."""
     return getattr(policy, "policy", None)
 
 
 def reinitialize(module: nn.Module, generator: torch.Generator) -> None:
-    """New weights, by the module's own rule where it has one (``reinitialize``; ``reset_parameters``, torch's name)."""
+    """New weights, by the module's own method if it has one (``reinitialize``, or torch's ``reset_parameters``)."""
     own, torchs = getattr(module, "reinitialize", None), getattr(module, "reset_parameters", None)
     if callable(own):
         own(generator)
@@ -85,15 +85,15 @@ def reinitialize(module: nn.Module, generator: torch.Generator) -> None:
 
 @final
 class ContextEncoder:
-    """What an encoder of context rows, anybody's module, may have beside its ``forward``.
+    """Optional members of an encoder of context rows (any module), besides ``forward``.
 
     Args:
         module: The encoder.
 
     Attributes:
-        recurrent: Whether it remembers the rows before.
-        input_dim: Width of a row; ``None`` if it does not say.
-        output_dim: Width of what it puts out; ``None`` if it does not say.
+        recurrent: Whether it is recurrent over rows.
+        input_dim: Width of a row; ``None`` if unknown.
+        output_dim: Width of its outputs; ``None`` if unknown.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -103,11 +103,11 @@ class ContextEncoder:
         self.output_dim: int | None = getattr(module, "output_dim", None)
 
     def reset(self) -> None:
-        """Forget the rows before."""
+        """Reset the hidden state."""
         self._call("reset")
 
     def detach_hidden(self) -> None:
-        """Gradients do not reach the rows before."""
+        """Detach the hidden state from the graph of earlier rows."""
         self._call("detach_hidden")
 
     def _call(self, name: str) -> None:
@@ -117,12 +117,12 @@ class ContextEncoder:
 
 
 class ForeignPolicy(Policy):
-    """Runs a foreign policy row by row, with Python's, NumPy's and torch's global generators seeded for each row.
+    """Runs a policy row by row, with Python's, NumPy's and torch's global generators seeded for each row.
 
-    So it acts the same in every slot and worker, also if it draws from global generators; it costs speed (``slow``).
-    It sees observations as the environment gives them (images in uint8, dicts), and acts in the environment's own form.
-    A generator of the object's own cannot be isolated. An object with ``reset()`` may remember: every rollout gets a
-    deep copy of it, reset. If its ``reset`` takes ``domain_param``, it gets the constants of the simulation there.
+    So it acts the same in every slot and worker, even if it draws from global generators, but slowly (``slow``). It
+    gets observations in the environment's own form (images in uint8, dicts), and returns actions in that form. The
+    object's own generators cannot be isolated. An object with ``reset()`` may have state: every rollout gets a deep
+    copy of it, after ``reset``. If its ``reset`` takes ``domain_param``, it gets the domain parameters.
 
     Args:
         policy: See ``as_policy``.
@@ -136,15 +136,15 @@ class ForeignPolicy(Policy):
         self._takes_deterministic = "deterministic" in _parameters(call)
         reset = getattr(policy, "reset", None)
         self._remembers = callable(reset)
-        told = _parameters(reset).values() if self._remembers else ()
-        # Two numbers, since one float32 holds 24 random bits, too few to seed each of a million steps differently.
+        reset_parameters = _parameters(reset).values() if self._remembers else ()
+        # Two numbers, since one float32 has 24 random bits, too few for different seeds in a million steps.
         self._info = PolicyInfo(
             2,
             "uniform",
             structured=True,
             row_by_row=True,
             slow=True,
-            takes_domain_params=any(p.name == "domain_param" or p.kind is p.VAR_KEYWORD for p in told),
+            takes_domain_params=any(p.name == "domain_param" or p.kind is p.VAR_KEYWORD for p in reset_parameters),
             draws=self._remembers,
         )
         self._layout = ParameterLayout.of(policy) if isinstance(policy, nn.Module) else None
@@ -152,7 +152,7 @@ class ForeignPolicy(Policy):
 
     @property
     def info(self) -> PolicyInfo:
-        """Slow, row by row, on observations as the environment gives them."""
+        """Slow, row by row, on observations in the environment's own form."""
         return self._info
 
     def initial_state(
@@ -166,16 +166,16 @@ class ForeignPolicy(Policy):
         Args:
             contexts: Not used.
             generators: Seed the global generators while the copies are reset.
-            domain_params: What ``reset`` is told of each environment if it ``takes_domain_params``.
+            domain_params: Arguments of ``reset`` for each environment if it ``takes_domain_params``.
         """
         if not self._remembers:
             return {}
         agents = np.empty(len(contexts), dtype=object)
         for row, generator in enumerate(generators):
             agents[row] = copy.deepcopy(self.policy)
-            told = None if domain_params is None else domain_params[row]
+            params = None if domain_params is None else domain_params[row]
             with isolated_rng(int(generator.integers(2**32))):
-                agents[row].reset(**({} if told is None else {"domain_param": dict(told)}))
+                agents[row].reset(**({} if params is None else {"domain_param": dict(params)}))
         return {"agent": agents}
 
     def act(
@@ -188,10 +188,10 @@ class ForeignPolicy(Policy):
     ) -> tuple[Any, PolicyState, dict[str, np.ndarray]]:
         """See ``types.Policy.act``; ``obs`` flat, or as the environment's own batch.
 
-        Copies in ``state`` remember by themselves: they change in place.
+        Copies in ``state`` keep their own state: they change in place.
 
-        Infos come back as one object array of dicts: what a policy tells may differ from row to row, and must not
-        depend on which rows share a call. The engine stacks them for each rollout.
+        Infos are returned as one object array of dicts: their names may differ from row to row, and must not depend on
+        which rows share a call. The engine stacks them for each rollout.
         """
         count = len(noise)
         flags = np.broadcast_to(np.asarray(deterministic, dtype=bool).reshape(-1), (count,))
@@ -256,7 +256,7 @@ class ForeignPolicy(Policy):
         return action, info
 
     def _observation(self, obs: Any, row: int) -> Any:
-        """Row ``row`` as the environment gave it."""
+        """Row ``row`` in the environment's own form."""
         space = self.env_spec.observation_space
         if isinstance(space, gymnasium.spaces.Box):
             return obs[row].astype(space.dtype).reshape(space.shape)
@@ -279,12 +279,12 @@ class ForeignPolicy(Policy):
 
 
 class ScriptedPolicy(ParameterFreePolicy):
-    """Acts by a function of observations and contexts: oracles, floors, experts.
+    """A policy by a function of observations and contexts: oracles, baselines, experts.
 
     Args:
-        function: ``function(obs (N, obs_dim), contexts) -> actions (N, act_dim)`` (``(N,)`` for Discrete), row by row
-            independent. ``contexts`` maps each name in the rollouts' contexts to an array ``(N, ...)``, say
-            ``{"goal": (N, 2)}``; it is empty where rollouts have no context.
+        function: ``function(obs (N, obs_dim), contexts) -> actions (N, act_dim)`` (``(N,)`` for Discrete), independent
+            for each row. ``contexts`` maps each name in the rollouts' contexts to an array ``(N, ...)``, such as
+            ``{"goal": (N, 2)}``; it is empty if rollouts have no context.
         env_spec: Spaces of the environment; with it, shapes of actions are checked.
         structured: Whether ``function`` gets observations as the environment's own batch (``(N, *shape)`` in the dtype
             of the space, dicts and tuples of such) instead of flat rows.
@@ -305,7 +305,7 @@ class ScriptedPolicy(ParameterFreePolicy):
 
     @property
     def info(self) -> PolicyInfo:
-        """Without noise; ``structured`` as asked for."""
+        """Without noise; ``structured`` as configured."""
         return PolicyInfo(structured=self._structured, draws=False)
 
     def initial_state(
@@ -350,14 +350,14 @@ class ScriptedPolicy(ParameterFreePolicy):
 
 
 class ForeignMetaPolicy:
-    """A policy that acts for many tasks at once, as ProMP's do: ``get_actions`` of a list of M arrays ``(E, obs_dim)``.
+    """A policy for many tasks at once, like those of ProMP: ``get_actions`` of a list of M arrays ``(E, obs_dim)``.
 
-    It returns actions, M lists or arrays of E, and infos, M lists of E dicts (or nothing). What it draws from global
-    generators is seeded.
+    It returns actions, M lists or arrays of E, and infos, M lists of E dicts (or nothing). Global generators are seeded
+    for it.
 
     Args:
         policy: The policy.
-        seed: Of what it draws.
+        seed: Seed of its draws.
     """
 
     def __init__(self, policy: Any, seed: int) -> None:
@@ -366,7 +366,7 @@ class ForeignMetaPolicy:
 
     @staticmethod
     def fits(policy: Any) -> bool:
-        """Whether ``policy`` acts for many tasks at once, and not for rows of observations (as garage's do)."""
+        """Whether ``policy`` acts for many tasks at once, and not for rows of observations (like those of garage)."""
         if isinstance(policy, type | Policy | Actor) or not callable(getattr(policy, "get_actions", None)):
             return False
         return hasattr(policy, "switch_to_pre_update") or not hasattr(policy, "get_action")
@@ -376,7 +376,7 @@ class ForeignMetaPolicy:
 
         Raises:
             ShapeError: It returns another number of actions or infos.
-            TypeError: It returns something else than a pair.
+            TypeError: It does not return a pair.
         """
         each = len(observations) // num_tasks
         groups = [np.stack(observations[m * each : (m + 1) * each]) for m in range(num_tasks)]
@@ -388,8 +388,8 @@ class ForeignMetaPolicy:
         actions = self._of_all("actions", result[0], num_tasks, each)
         if result[1] is None or len(result[1]) == 0:
             return actions, [{} for _ in actions]
-        told = self._of_all("agent_infos", result[1], num_tasks, each)
-        return actions, [{name: _own(value) for name, value in dict(info).items()} for info in told]
+        infos = self._of_all("agent_infos", result[1], num_tasks, each)
+        return actions, [{name: _own(value) for name, value in dict(info).items()} for info in infos]
 
     def _of_all(self, name: str, groups: Any, num_tasks: int, each: int) -> list[Any]:
         sizes = [len(group) for group in groups]
@@ -426,7 +426,7 @@ def _likely(distribution: torch.distributions.Distribution) -> torch.Tensor:
 
 
 def _as_rows(infos: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
-    """The dicts as they are, ``{"rows": (N,) objects}``; nothing if all are empty."""
+    """The dicts, unchanged, as ``{"rows": (N,) objects}``; empty if all are."""
     if not any(infos):
         return {}
     rows = np.empty(len(infos), dtype=object)

@@ -1,6 +1,6 @@
-"""Bodies of policies: from features (and a memory) to outputs, in NumPy by rows, on torch, and as a pure function.
+"""Bodies of policies: from features (and a hidden state) to outputs, in NumPy rows, on torch, and as a pure function.
 
-A body has no modules of its own: they are those of the policy, by their names there.
+A body has no modules of its own: it uses those of the policy, by name.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Body(ABC):
 
     Attributes:
         num_parts: Parts of the outputs of ``rows``; with several they come first, ``(num_parts, N, ...)``.
-        by_columns: Whether ``rows`` takes columns ``(F, N)`` rather than blocks of rows.
+        by_columns: Whether ``rows`` takes columns ``(F, N)`` instead of blocks of rows.
         recurrent: Whether outputs depend on earlier features, through the state rows.
     """
 
@@ -42,32 +42,32 @@ class Body(ABC):
     recurrent: ClassVar[bool] = False
 
     def first_state(self, contexts: Sequence[Context | None]) -> PolicyState:
-        """State rows of N rollouts that start, given their contexts; by default nothing is remembered."""
+        """Initial state rows of N rollouts, given their contexts; empty by default."""
         return {}
 
     @abstractmethod
     def lay_out(self, policy: Any, arrays: Mapping[str, np.ndarray]) -> Any:
-        """The parameters of the body as ``rows`` takes them: views, which follow what changes in place.
+        """The parameters of the body in the layout for ``rows``: views, which follow in-place changes.
 
         Args:
-            policy: Whose modules.
+            policy: The policy with the modules.
             arrays: Parameters by their names in it, with a leading axis N if there are N sets; those of other modules
-                do not count.
+                are ignored.
         """
 
     @abstractmethod
     def rows(self, laid_out: Any, x: np.ndarray, state: PolicyState, num_rows: int) -> tuple[np.ndarray, PolicyState]:
-        """Outputs ``(N, width)`` in fresh memory and the next state, of blocks of rows ``x (B, R, F)``, or columns."""
+        """Outputs ``(N, width)`` in new memory and the next state, for blocks of rows ``x (B, R, F)``, or columns."""
 
     def tensor_rows(
         self, policy: Any, features: torch.Tensor, state: Mapping[str, Any]
     ) -> tuple[torch.Tensor, dict[str, Any]]:
-        """``rows`` of tensors: outputs ``(N, width)`` and the next state, of ``features (N, F)``."""
+        """``rows`` for tensors: outputs ``(N, width)`` and the next state, for ``features (N, F)``."""
         return self.outputs(policy, features), dict(state)
 
     @abstractmethod
     def outputs(self, policy: Any, features: torch.Tensor) -> torch.Tensor:
-        """Outputs ``(..., width)``; a recurrent body takes whole rollouts ``(N, T, F)`` from an empty memory."""
+        """Outputs ``(..., width)``; a recurrent body takes complete rollouts ``(N, T, F)``, from a zero state."""
 
     def steps(
         self, policy: Any, features: torch.Tensor, hidden: torch.Tensor | None
@@ -75,18 +75,18 @@ class Body(ABC):
         """Outputs ``(..., width)``; a recurrent body takes sequences ``(..., T, F)``.
 
         Args:
-            policy: Whose modules.
+            policy: The policy with the modules.
             features: Features ``(..., F)``.
-            hidden: Memories before ``(..., H)``; ``None``: empty.
+            hidden: Previous hidden states ``(..., H)``; ``None``: zeros.
 
         Returns:
-            Outputs, and the last memories ``(..., H)`` of a recurrent body.
+            Outputs, and the last hidden states ``(..., H)`` of a recurrent body.
         """
         return self.outputs(policy, features), None
 
     @abstractmethod
     def pure_outputs(self, policy: Any, parameters: Mapping[str, torch.Tensor], features: torch.Tensor) -> torch.Tensor:
-        """``outputs`` as a function of ``parameters`` by name, of one policy or stacks; rollouts ``(..., T, F)``."""
+        """``outputs`` as a function of ``parameters`` by name, for one policy or stacks; rollouts ``(..., T, F)``."""
 
 
 @final
@@ -99,7 +99,7 @@ class Perceptron(Body):
 
     @classmethod
     def of(cls, widths: Sequence[int], encoder: Any) -> Perceptron:
-        """By columns if it is small: ``widths`` of input, hidden layers and output."""
+        """A body for ``widths`` of input, hidden layers and output; by columns if it is small."""
         return cls(by_columns=encoder is None and are_small(widths))
 
     def lay_out(self, policy: Any, arrays: Mapping[str, np.ndarray]) -> Any:
@@ -127,12 +127,12 @@ class Perceptron(Body):
 @final
 @dataclass(frozen=True)
 class Recurrent(Body):
-    """A memory of features, which ``cell`` brings up, through a last module; the state is ``{"hidden": (N, H)}``.
+    """A recurrent ``cell`` over features, followed by an output module; the state is ``{"hidden": (N, H)}``.
 
     Attributes:
-        hidden_size: Width H of the memory.
-        last: Name of the module that makes outputs of the memory: a linear layer, or an ``MLP``.
-        sees_features: Whether it sees features beside the memory.
+        hidden_size: Width H of the hidden state.
+        last: Name of the output module on the hidden state: a linear layer, or an ``MLP``.
+        sees_features: Whether that module also gets the features.
     """
 
     hidden_size: int
@@ -142,7 +142,7 @@ class Recurrent(Body):
     recurrent = True
 
     def first_state(self, contexts: Sequence[Context | None]) -> PolicyState:
-        """``{"hidden": (N, H)}``: ``hidden (H,)`` of a rollout's context, where it has one, else zeros."""
+        """``{"hidden": (N, H)}``: ``hidden (H,)`` of a rollout's context, if it has one, else zeros."""
         rows = np.zeros((len(contexts), self.hidden_size), dtype=np.float32)
         for row, context in zip(rows, contexts, strict=True):
             if not context or "hidden" not in context:
@@ -205,7 +205,7 @@ def _elu(x: np.ndarray) -> np.ndarray:
 
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:
-    # By tanh, since exp(-x) overflows.
+    # With tanh, since exp(-x) overflows.
     x *= np.float32(0.5)
     np.tanh(x, out=x)
     x += np.float32(1.0)
@@ -227,7 +227,7 @@ def _lay_out(weight: np.ndarray, bias: np.ndarray, parts: int = 1) -> Affine:
     """Views of a layer for ``matmul_rows`` on blocks ``(B, R, in)``.
 
     ``weight (out, in)`` or stacked ``(N, out, in)``; ``bias (out,)`` or ``(N, out)``. With several ``parts`` the output
-    is cut in equal parts that come first, ``(parts, B, R, out / parts)``, so that each part is contiguous memory.
+    is split into equal parts along the first axis, ``(parts, B, R, out / parts)``, so that each part is contiguous.
     """
     *stack, num_out, num_in = weight.shape
     if parts > 1:
@@ -240,7 +240,7 @@ def _lay_out(weight: np.ndarray, bias: np.ndarray, parts: int = 1) -> Affine:
 
 
 def _lay_out_columns(weight: np.ndarray, bias: np.ndarray) -> Affine:
-    """Views of a layer for ``matmul_columns``, of arguments as of ``_lay_out``."""
+    """Views of a layer for ``matmul_columns``; arguments as for ``_lay_out``."""
     if weight.ndim == 3:
         return weight.transpose(1, 2, 0), bias.T
     return weight[:, :, None], bias[:, None]
@@ -252,7 +252,7 @@ def _arrays_of(arrays: Mapping[str, np.ndarray], module: str) -> list[np.ndarray
 
 
 def _layers(arrays: Sequence[np.ndarray], last_parts: int, by_columns: bool) -> list[Affine]:
-    """Layers from ``[weight, bias, weight, bias, ...]``, the last one cut in parts."""
+    """Layers from ``[weight, bias, weight, bias, ...]``, the last one split into parts."""
     pairs = list(zip(arrays[::2], arrays[1::2], strict=True))
     if by_columns:
         return [_lay_out_columns(weight, bias) for weight, bias in pairs]
@@ -260,9 +260,9 @@ def _layers(arrays: Sequence[np.ndarray], last_parts: int, by_columns: bool) -> 
 
 
 def _mlp_rows(x: np.ndarray, layers: Sequence[Affine], activation: Activation) -> np.ndarray:
-    """Rows ``(B, R, in)`` through a perceptron, or columns ``(in, N)``; ``activation`` between the layers.
+    """Rows ``(B, R, in)`` through an MLP, or columns ``(in, N)``; ``activation`` between the layers.
 
-    What becomes of columns are rows ``(N, out)``, too, which lie in memory as columns.
+    The result of columns is also rows ``(N, out)``, in column-major memory.
     """
     last, by_columns = len(layers) - 1, x.ndim == 2
     product = matmul_columns if by_columns else matmul_rows
@@ -275,14 +275,14 @@ def _mlp_rows(x: np.ndarray, layers: Sequence[Affine], activation: Activation) -
 
 
 def _cut(x: np.ndarray, num_parts: int, num_rows: int) -> np.ndarray:
-    """Rows ``(N, out)`` of blocks ``(B, R, out)``, of each part, without those that fill the last block."""
+    """Rows ``(N, out)`` of blocks ``(B, R, out)``, for each part, without the padding of the last block."""
     if num_parts == 1:
         return x.reshape(-1, x.shape[-1])[:num_rows]
     return x.reshape(num_parts, -1, x.shape[-1])[:, :num_rows]
 
 
 def _next_memories(x: np.ndarray, hidden: np.ndarray, input_map: Affine, hidden_map: Affine) -> np.ndarray:
-    """Next memories in blocks of rows ``(B, R, H)``, of ``x (B, R, F)`` and ``hidden (N, H)``."""
+    """Next hidden states in blocks of rows ``(B, R, H)``, from ``x (B, R, F)`` and ``hidden (N, H)``."""
     hidden = np.ascontiguousarray(hidden, dtype=np.float32)
     h = hidden[:, None] if x.shape[1] == 1 else block_rows(hidden)
     # Gates come first, (3, B, R, H), so that each is contiguous.
@@ -290,6 +290,7 @@ def _next_memories(x: np.ndarray, hidden: np.ndarray, input_map: Affine, hidden_
     from_x += input_map[1]
     from_h += hidden_map[1]
     from_x[:2] += from_h[:2]
+    # r, z = sigmoid(W x + U h), n = tanh(W x + r U h), h <- (1 - z) n + z h (as torch.nn.GRU)
     reset, update = _sigmoid(from_x[:2])
     new = np.tanh(from_x[2] + reset * from_h[2])
     return new + update * (h - new)

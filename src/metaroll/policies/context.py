@@ -31,21 +31,21 @@ _INNER = "policy/"
 
 
 class ContextConditionedPolicy(Policy, FlatParameters, nn.Module):
-    """Inner policy that sees ``(obs, z)``; ``z`` is drawn from a belief, which an encoder infers from context rows.
+    """Inner policy on ``(obs, z)``; ``z`` is drawn from a belief, which an encoder infers from context rows.
 
     A context row is ``[obs, action, reward(, next_obs)]``, C numbers. The belief is a product of one Gaussian per row
     (Rakelly et al. 2019, arXiv:1903.08254). For training, use the torch methods; for acting, the engine keeps each
-    slot's z in the state rows (``types.Policy``), so that many beliefs act in one batched call.
+    slot's z in the state rows (``types.Policy``), so that many beliefs share one batched call.
 
     Args:
         latent_dim: Length L of z.
         context_encoder: Module ``(X, N, C) -> (X, N, 2 L)``, or ``(X, N, L)`` without bottleneck; may have ``reset()``.
         policy: ``types.Policy`` and torch module on observations ``(obs, z)``, O + L numbers.
-        use_information_bottleneck: Whether z is random with a variance of its own; otherwise z is the mean embedding.
+        use_information_bottleneck: Whether z is Gaussian with an inferred variance; otherwise z is the mean embedding.
         use_next_obs: Whether context rows end with the next observation.
-        seed: Seed of the generator that draws where a method gets none; ``None`` means fresh entropy.
-        action_space: Space of the environment's actions, for an inner policy that acts in [-1, 1]: ``act`` and
-            ``get_action`` bring its actions to the bounds of the space. ``None`` leaves them as they are.
+        seed: Seed of the default generator of methods; ``None`` means fresh entropy.
+        action_space: The environment's action space, for an inner policy with actions in [-1, 1]: ``act`` and
+            ``get_action`` scale its actions to the bounds of the space. ``None`` does not scale.
 
     Attributes:
         z, z_means, z_vars: The belief of ``num_tasks`` tasks, ``(num_tasks, L)`` (buffers, saved with the weights).
@@ -105,7 +105,7 @@ class ContextConditionedPolicy(Policy, FlatParameters, nn.Module):
         return self._context[0]
 
     def reset_belief(self, num_tasks: int = 1, generator: torch.Generator | None = None) -> None:
-        """Back to the prior for ``num_tasks`` tasks: mean 0, variance 1 (0 without bottleneck); forget the context.
+        """Reset to the prior for ``num_tasks`` tasks: mean 0, variance 1 (0 without bottleneck); clears the context.
 
         Raises:
             ValueError: ``num_tasks`` is below 1.
@@ -118,12 +118,12 @@ class ContextConditionedPolicy(Policy, FlatParameters, nn.Module):
         self.sample_from_belief(generator)
 
     def sample_from_belief(self, generator: torch.Generator | None = None) -> None:
-        """Draw ``z = mean + sqrt(var) * eps`` for every task (the mean without bottleneck); gradients pass."""
+        """Draw ``z = mean + sqrt(var) * eps`` for every task (the mean without bottleneck), differentiably."""
         if not self.use_information_bottleneck:
             self.z = self.z_means
             return
         generator = self._generator if generator is None else generator
-        # Drawn on the generator's device: the same numbers wherever the policy lives.
+        # Drawn on the generator's device: the same numbers on any device of the policy.
         noise = torch.randn(self.z_means.shape, generator=generator, device=generator.device).to(self.z_means)
         self.z = self.z_means + self.z_vars.sqrt() * noise
 
@@ -137,42 +137,44 @@ class ContextConditionedPolicy(Policy, FlatParameters, nn.Module):
         if not self.use_information_bottleneck:
             mean = encoded.mean(dim=1)
             return mean, torch.zeros_like(mean)
+        # q(z | c) = prod_n N(z; mu_n, softplus(s_n)), (X, N, L) -> (X, L) (Rakelly et al. 2019, section 4.1)
         means, raw = encoded.split(self.latent_dim, dim=-1)
         return product_of_gaussians(means, F.softplus(raw))
 
     def _as_context(self, context: torch.Tensor | np.ndarray) -> torch.Tensor:
         rows = torch.as_tensor(context, dtype=self.z_means.dtype, device=self.z_means.device)
         rows = rows[None] if rows.ndim == 2 else rows
-        told = ContextEncoder(self.context_encoder).input_dim
-        width = rows.shape[-1] if told is None else told
+        input_dim = ContextEncoder(self.context_encoder).input_dim
+        width = rows.shape[-1] if input_dim is None else input_dim
         if rows.ndim != 3 or rows.shape[-1] != width or not rows.shape[0] or not rows.shape[1]:
             raise ShapeError(f"context must be (X, N, {width}) with X and N at least 1, got {tuple(rows.shape)}")
         return rows
 
     @property
     def encodes_rows(self) -> bool:
-        """Whether the encoder is known to encode each row by itself: rows of many tasks may pass it together."""
+        """Whether the encoder is known to encode each row independently, so that rows of many tasks can be batched."""
         return isinstance(self.context_encoder, MLP) and not ContextEncoder(self.context_encoder).recurrent
 
     def posterior_of_lists(self, contexts: Sequence[torch.Tensor | np.ndarray]) -> tuple[torch.Tensor, torch.Tensor]:
         """Mean and variance ``(X, L)`` for X tasks with different numbers of rows, ``contexts[x] (n_x, C)``.
 
-        Each task's numbers are those that ``posterior`` gives for it alone, up to rounding; without rows they are the
-        prior. Where the encoder ``encodes_rows``, those of all tasks pass it at once.
+        The result for each task is that of ``posterior`` for it alone, up to rounding, and the prior without rows. If
+        the encoder ``encodes_rows``, the rows of all tasks are encoded in one batch.
         """
         if not contexts:
             raise ValueError("contexts must hold the rows of at least one task, got none")
+        # The prior, N(0, I), for tasks without rows, (X, L)
         means = self.z_means.new_zeros(len(contexts), self.latent_dim)
         variances = torch.full_like(means, 1.0 if self.use_information_bottleneck else 0.0)
-        told = [x for x, rows in enumerate(contexts) if len(rows)]
-        rows = [self._as_context(contexts[x]) for x in told]
-        if not told:
+        nonempty = [x for x, rows in enumerate(contexts) if len(rows)]
+        rows = [self._as_context(contexts[x]) for x in nonempty]
+        if not nonempty:
             return means, variances
         if self.encodes_rows:
-            found = [self._posterior_of_ragged(torch.cat(rows, dim=1), [part.shape[1] for part in rows])]
+            beliefs = [self._posterior_of_ragged(torch.cat(rows, dim=1), [part.shape[1] for part in rows])]
         else:
-            found = [self.posterior(part) for part in rows]
-        means[told], variances[told] = (torch.cat(parts) for parts in zip(*found, strict=True))
+            beliefs = [self.posterior(part) for part in rows]
+        means[nonempty], variances[nonempty] = (torch.cat(parts) for parts in zip(*beliefs, strict=True))
         return means, variances
 
     def _posterior_of_ragged(self, rows: torch.Tensor, lengths: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -185,7 +187,7 @@ class ContextConditionedPolicy(Policy, FlatParameters, nn.Module):
         if not self.use_information_bottleneck:
             mean = means.sum(dim=1) / counts
             return mean, torch.zeros_like(mean)
-        variances = torch.full_like(means, torch.inf)  # a factor that tells nothing
+        variances = torch.full_like(means, torch.inf)  # padding: a factor without information
         variances[valid] = F.softplus(encoded[:, self.latent_dim :])
         return product_of_gaussians(means, variances)
 
@@ -374,7 +376,7 @@ class ContextConditionedPolicy(Policy, FlatParameters, nn.Module):
         """Action ``(act_dim,)`` and infos for ``obs (obs_dim,)`` under the current z; deterministic: without noise.
 
         Raises:
-            TypeError: The inner policy remembers.
+            TypeError: The inner policy is recurrent.
             ValueError: It holds the belief of several tasks.
         """
         if len(self.z) != 1:
@@ -382,7 +384,7 @@ class ContextConditionedPolicy(Policy, FlatParameters, nn.Module):
                 f"get_action needs the belief of one task, this policy holds {len(self.z)}: reset_belief()"
             )
         if self.info.recurrent:
-            raise TypeError("the inner policy remembers: call act, which takes and returns its state")
+            raise TypeError("the inner policy is recurrent: call act, which takes and returns its state")
         generator = self._generator if generator is None else generator
         shape = (1, self.noise_dim)
         draw = torch.rand if self.noise_kind == "uniform" else torch.randn
@@ -403,7 +405,7 @@ def _check_widths(policy: ContextConditionedPolicy) -> None:
     expected = policy.latent_dim * (2 if policy.use_information_bottleneck else 1)
     if width is not None and width != expected:
         raise ValueError(
-            f"context_encoder must put out {expected} numbers (latent_dim={policy.latent_dim}, "
+            f"context_encoder must output {expected} numbers (latent_dim={policy.latent_dim}, "
             f"use_information_bottleneck={policy.use_information_bottleneck}), got {width}"
         )
 
@@ -428,7 +430,7 @@ def _draw_z(policy: ContextConditionedPolicy, context: Context | None, generator
 
 def _row(context: Context, width: int, name: str) -> np.ndarray:
     if name not in context:
-        raise ValueError(f"context must hold {name!r} beside {sorted(context)}")
+        raise ValueError(f"context must also hold {name!r}, got {sorted(context)}")
     row = np.asarray(context[name], dtype=np.float32).reshape(-1)
     if len(row) != width:
         raise ShapeError(f"context[{name!r}] must have shape ({width},), got {np.shape(context[name])}")

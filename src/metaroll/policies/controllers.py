@@ -23,8 +23,8 @@ class Controller(Policy):
     """A policy without parameters to learn: a formula of the observation and of the system's domain parameters.
 
     Args:
-        domain_param: Domain parameters of the system that the controller believes to act on, such as
-            ``env.domain_param``. ``None`` lets every rollout tell those of its own environment, randomized or not.
+        domain_param: Domain parameters that the controller assumes, such as
+            ``env.domain_param``. ``None`` means those of each rollout's own environment, randomized or not.
     """
 
     obs_dim: ClassVar[int]
@@ -35,7 +35,7 @@ class Controller(Policy):
 
     @property
     def info(self) -> PolicyInfo:
-        """It has access to the domain parameters of the rollouts' environments unless it believes in some."""
+        """It gets the domain parameters of the rollouts' environments, unless it assumes its own."""
         return PolicyInfo(takes_domain_params=self._believed is None, draws=False)
 
     def acting_parameters(self) -> np.ndarray:
@@ -52,15 +52,15 @@ class Controller(Policy):
         generators: Sequence[np.random.Generator],
         domain_params: Sequence[Mapping[str, Any] | None] | None = None,
     ) -> PolicyState:
-        """The domain parameters that are believed in, ``{"domain_param": (N, D)}``.
+        """The assumed domain parameters, ``{"domain_param": (N, D)}``.
 
         Raises:
-            DataError: A rollout does not tell a domain parameter that the formula needs.
+            DataError: A rollout lacks a domain parameter that the formula needs.
         """
         if self._believed is not None:
             return {"domain_param": np.tile(self._believed, (len(contexts), 1))}
-        told = [None] * len(contexts) if domain_params is None else domain_params
-        return {"domain_param": np.stack([self._row(params) for params in told])}
+        rows = [None] * len(contexts) if domain_params is None else domain_params
+        return {"domain_param": np.stack([self._row(params) for params in rows])}
 
     def act(
         self,

@@ -1,4 +1,4 @@
-"""Observations as features: images through convolutions, everything else as it is, side by side."""
+"""Observation encoders: images through convolutions, everything else unchanged, concatenated."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ __all__ = [
 spaces = gymnasium.spaces
 
 _KERNELS, _STRIDES = (8, 4, 3), (4, 2, 1)
-"""Of the three layers (Mnih et al. 2015, "Human-level control through deep reinforcement learning", Methods)."""
+"""Three layers (Mnih et al. 2015, "Human-level control through deep reinforcement learning", Methods)."""
 
 _SMALLEST = 36
-"""Pixels along a side from which all three layers have an output."""
+"""Minimum pixels along a side for all three layers to have an output."""
 
 
 def is_image(space: gymnasium.Space[Any]) -> bool:
-    """Whether a space is one of images: a Box of uint8 ``(H, W, C)``, ``(C, H, W)`` or ``(H, W)``."""
+    """Whether a space has images: a Box of uint8 ``(H, W, C)``, ``(C, H, W)`` or ``(H, W)``."""
     return isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) in (2, 3)
 
 
 def holds_small_images(space: gymnasium.Space[Any]) -> bool:
-    """Whether a part of a space is one of images that an ``ImageEncoder`` does not take."""
+    """Whether a space has images that are too small for an ``ImageEncoder``."""
     images = (_channels_and_sides(_image_shape(part)) for part in _leaves(space) if is_image(part))
     return any(min(sides) < _SMALLEST for _, *sides in images)
 
@@ -60,34 +60,33 @@ def _channels_and_sides(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def holds_images(space: gymnasium.Space[Any]) -> bool:
-    """Whether a space, or a part of it, is one of images."""
+    """Whether a space, or a part of it, has images."""
     return any(map(is_image, _leaves(space)))
 
 
 @final
 class _EmptyConv(nn.Conv2d):
-    """Draws nothing by itself, as ``empty_linear``."""
+    """A convolution with unset weights, like ``empty_linear``."""
 
     def reset_parameters(self) -> None:
         """Leave the weights unset."""
 
 
 class ImageEncoder(nn.Module):
-    """Three convolutions and a layer: ``(B, H * W * C) -> (B, output_dim)``, of numbers from 0 to 255.
+    """Three convolutions and a linear layer: ``(B, H * W * C) -> (B, output_dim)``, for pixels from 0 to 255.
 
     Kernels and strides are those of DQN (Mnih et al. 2015), which had ``filters=(32, 64, 64), output_dim=512``; weights
-    are orthogonal. What the layer gives is normalized, and squashed by tanh (Yarats et al. 2021, arXiv:2004.13649), as
-    most of a picture is the same in all of them. Pixels are scaled to [-0.5, 0.5] where the module is, so that bytes
-    may travel there.
+    are orthogonal. Outputs have layer normalization and tanh (Yarats et al. 2021, arXiv:2004.13649), since most of an
+    image is constant. Pixels are scaled to [-0.5, 0.5] on the module's device, so that bytes can be transferred.
 
     Args:
-        space: Box of images; the smallest axis of three, the first or the last, is that of the channels.
+        space: Box of images; the smaller of the first and the last of three axes has the channels.
         output_dim: Number of features.
         filters: Number of filters in each layer.
         generator: Source of the initial weights; ``None`` means fresh entropy.
 
     Raises:
-        ValueError: These are no images, or images of less than 36 pixels along a side.
+        ValueError: The space has no images, or images with less than 36 pixels along a side.
     """
 
     def __init__(
@@ -124,7 +123,7 @@ class ImageEncoder(nn.Module):
         self.reinitialize(generator)
 
     def reinitialize(self, generator: torch.Generator | None = None) -> None:
-        """Draw all weights anew, in place; ``None`` means fresh entropy."""
+        """Reinitialize all weights in place; ``None`` means fresh entropy."""
         generator = torch_generator(fresh_seed()) if generator is None else generator
         parts: list[Any] = [*self.convolutions, self.layer]
         for part in parts:
@@ -149,19 +148,19 @@ class ImageEncoder(nn.Module):
 
 
 class ObservationEncoder(nn.Module):
-    """Flat observations as features: ``(..., obs_dim) -> (..., output_dim)``.
+    """Features of flat observations: ``(..., obs_dim) -> (..., output_dim)``.
 
-    Observations are rows as policies see them, in the order of ``gymnasium.spaces.flatten``. The images among their
-    parts go through an ``ImageEncoder`` each, all else (numbers, choices as one-hot) stays as it is.
+    Observations are flat rows, in the order of ``gymnasium.spaces.flatten``. Each image goes through its own
+    ``ImageEncoder``, other parts (numbers, choices as one-hot) are unchanged.
 
     Args:
-        space: Of the observations: a Box, or a Dict or Tuple of parts.
+        space: Observation space: a Box, or a Dict or Tuple of parts.
         image_features: Number of features of each image.
         filters: See ``ImageEncoder``.
         generator: Source of the initial weights; ``None`` means fresh entropy.
 
     Raises:
-        ValueError: Images are too small, or there is nothing to see.
+        ValueError: Images are too small, or observations are empty.
     """
 
     def __init__(
@@ -197,18 +196,18 @@ class ObservationEncoder(nn.Module):
         """
         if rows.shape[-1] != self.input_dim:
             raise ShapeError(f"observations must have {self.input_dim} numbers each, got shape {tuple(rows.shape)}")
-        found = []
+        features = []
         for i, part in enumerate(rows.split(self._widths, dim=-1)):
             name = str(i)
-            found.append(self.images[name](part) if name in self.images else part.to(torch.float32))
-        return found[0] if len(found) == 1 else torch.cat(found, dim=-1)
+            features.append(self.images[name](part) if name in self.images else part.to(torch.float32))
+        return features[0] if len(features) == 1 else torch.cat(features, dim=-1)
 
 
 class FixedEncoder(nn.Module):
-    """Features of another encoder, which no gradient reaches from here: a policy sees what critics learn to see.
+    """Features of another encoder, detached: a policy uses the encoder that its critics train.
 
     Args:
-        encoder: The other one, which stays the same object.
+        encoder: The other encoder, not copied.
     """
 
     def __init__(self, encoder: Any) -> None:
@@ -216,7 +215,7 @@ class FixedEncoder(nn.Module):
         self.encoder, self.output_dim = encoder, int(encoder.output_dim)
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
-        """Features ``(..., output_dim)``, without gradient."""
+        """Features ``(..., output_dim)``, detached."""
         with torch.no_grad():
             return self.encoder(rows)
 
@@ -230,15 +229,15 @@ def _leaves(space: gymnasium.Space[Any]) -> Iterator[gymnasium.Space[Any]]:
 
 
 def encoders_of(spec: EnvSpec, qf: Any, generator: torch.Generator) -> tuple[nn.Module | None, FixedEncoder | None]:
-    """What critics see images through, and what a policy does: the same, which no gradient reaches from there.
+    """The image encoder of the critics, and that of the policy: the same one, detached.
 
     Args:
         spec: Spaces.
-        qf: What was given; ``Critics`` have an encoder of their own, or none.
-        generator: Source of the initial weights; without images, nothing is drawn.
+        qf: The given critics, if any; ``Critics`` have their own encoder, or none.
+        generator: Source of the initial weights; without images, it is not used.
 
     Returns:
-        Two encoders; ``None``, where observations are taken as they are.
+        Two encoders; ``None`` for observations without images.
     """
     encoder = qf.encoder if isinstance(qf, Critics) else None
     if qf is None and holds_images(spec.observation_space):

@@ -1,4 +1,4 @@
-"""Exploration around a policy: noise with or without a memory, actions at random; and what acts in training."""
+"""Exploration: behavior policies with action noise or random actions, and their schedules in training."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ class OrnsteinUhlenbeckPolicy(ActingPolicy):
     """The mean action of ``policy`` plus an Ornstein-Uhlenbeck process, clipped to the bounds of the action space.
 
     As in DDPG (Lillicrap et al. 2016, arXiv:1509.02971, section 7), the process ``x`` of each entry starts at 0 and
-    goes on with every step of the rollout: ``x <- x + theta (mean - x) dt + sigma sqrt(dt) n``, ``n`` being standard
-    normal. Rollouts that act deterministically get no noise.
+    continues with every step of the rollout: ``x <- x + theta (mean - x) dt + sigma sqrt(dt) n``, with standard normal
+    ``n``. Deterministic rollouts get no noise.
 
     Args:
         policy: Any policy of metaroll for a Box of actions; its parameters are those of this policy.
         sigma: Scale of the noise, in units of the action.
-        theta: How fast it returns to ``mean``, per unit of time.
-        mean: Where it returns to.
+        theta: Rate of mean reversion, per unit of time.
+        mean: Long-term mean.
         dt: Length of a step in units of time.
-        relative: The process counts in halves of the range of each entry of an action.
+        relative: The noise is relative to half the range of each entry of an action.
 
     Raises:
-        TypeError: ``policy`` is none of metaroll, or its actions are no Box.
+        TypeError: ``policy`` is not a policy of metaroll, or its actions are not a Box.
     """
 
     acts_in_bounds = True
@@ -84,8 +84,8 @@ class OrnsteinUhlenbeckPolicy(ActingPolicy):
         domain_params: Sequence[Mapping[str, Any] | None] | None = None,
     ) -> PolicyState:
         """State rows of ``policy``, and the processes at 0: ``{"ornstein_uhlenbeck": zeros (N, act_dim)}``."""
-        nothing = np.zeros((len(contexts), self.act_dim), dtype=np.float32)
-        return {**self.policy.initial_state(contexts, generators, domain_params), _STATE: nothing}
+        zeros = np.zeros((len(contexts), self.act_dim), dtype=np.float32)
+        return {**self.policy.initial_state(contexts, generators, domain_params), _STATE: zeros}
 
     def act(
         self,
@@ -96,8 +96,9 @@ class OrnsteinUhlenbeckPolicy(ActingPolicy):
         parameters: np.ndarray | None = None,
     ) -> tuple[np.ndarray, PolicyState, Mapping[str, np.ndarray]]:
         """See ``types.Policy.act``; infos are those of ``policy``."""
-        nothing = np.zeros((len(obs), self.policy.noise_dim), dtype=np.float32)
-        action, next_state, infos = self.policy.act(obs, state, nothing, True, parameters)
+        no_noise = np.zeros((len(obs), self.policy.noise_dim), dtype=np.float32)
+        action, next_state, infos = self.policy.act(obs, state, no_noise, True, parameters)
+        # x <- x + theta (mean - x) dt + sigma sqrt(dt) n, (N, act_dim)
         pull, kick = np.float32(self.theta * self.dt), np.float32(self.sigma * np.sqrt(self.dt))
         drawn = np.asarray(noise, dtype=np.float32)
         process = state[_STATE] + pull * (np.float32(self.mean) - state[_STATE]) + kick * drawn
@@ -113,15 +114,15 @@ class OrnsteinUhlenbeckPolicy(ActingPolicy):
 class GaussianNoisePolicy(ActingPolicy):
     """The mean action of ``policy`` plus normal noise, clipped to the bounds of the action space.
 
-    Its standard deviation is an acting parameter that no gradient reaches: a learner that lets it fall sets it
-    (``set_sigma``), and it travels with the others to whoever acts. Rollouts that act deterministically get no noise.
+    Its standard deviation is an acting parameter without gradient: a learner with a schedule sets it (``set_sigma``),
+    and workers receive it with the other parameters. Deterministic rollouts get no noise.
 
     Args:
         policy: Any policy of metaroll for a Box of actions.
-        sigma: Standard deviation, in halves of the range of each entry of an action (1 for an entry without bounds).
+        sigma: Standard deviation, relative to half the range of each entry of an action (1 for entries without bounds).
 
     Raises:
-        TypeError: ``policy`` is none of metaroll, or its actions are no Box.
+        TypeError: ``policy`` is not a policy of metaroll, or its actions are not a Box.
     """
 
     acts_in_bounds = True
@@ -137,7 +138,7 @@ class GaussianNoisePolicy(ActingPolicy):
         self._half_range = _half_range(policy)
 
     def set_sigma(self, sigma: float) -> None:
-        """Act with this standard deviation from now on."""
+        """Set the standard deviation."""
         with torch.no_grad():
             self.sigma.fill_(check_number("sigma", sigma, 0.0))
 
@@ -151,8 +152,8 @@ class GaussianNoisePolicy(ActingPolicy):
     ) -> tuple[np.ndarray, PolicyState, Mapping[str, np.ndarray]]:
         """See ``types.Policy.act``; infos are those of ``policy``."""
         (sigma,), inner = self._split(parameters, len(obs))
-        nothing = np.zeros((len(obs), self.policy.noise_dim), dtype=np.float32)
-        action, state, infos = self.policy.act(obs, state, nothing, True, inner)
+        no_noise = np.zeros((len(obs), self.policy.noise_dim), dtype=np.float32)
+        action, state, infos = self.policy.act(obs, state, no_noise, True, inner)
         if deterministic is True:
             return action, state, infos
         added = sigma * self._half_range * np.asarray(noise, dtype=np.float32)
@@ -163,18 +164,18 @@ class GaussianNoisePolicy(ActingPolicy):
 
 
 class UniformFirstPolicy(ActingPolicy):
-    """Acts as ``policy`` does, or uniformly at random as long as its learner says so (``set_uniform``).
+    """Acts like ``policy``, or uniformly at random while its learner requests it (``set_uniform``).
 
-    What is said is an acting parameter that no gradient reaches: 1 for actions that are uniform in the bounds of the
-    space, 0 for those of ``policy``, whose noise it is that is used. An entry without bounds is uniform in [-1, 1].
-    Rollouts that act deterministically are those of ``policy``.
+    The switch is an acting parameter without gradient: 1 for actions that are uniform within the bounds of the space, 0
+    for those of ``policy``. Both use the noise of ``policy``. An entry without bounds is uniform in [-1, 1].
+    Deterministic rollouts are those of ``policy``.
 
     Args:
         policy: Any policy of metaroll for a Box of actions with normal noise for each of its entries, or for Discrete
             actions with a uniform number for its choice.
 
     Raises:
-        TypeError: ``policy`` is none of metaroll, its actions are neither, or it has too little noise.
+        TypeError: ``policy`` is not a policy of metaroll, its actions are neither, or its noise does not suffice.
     """
 
     acts_in_bounds = True
@@ -196,7 +197,7 @@ class UniformFirstPolicy(ActingPolicy):
         self._scaling = ActionScaling.of(policy.env_spec.action_space)
 
     def set_uniform(self, uniform: bool) -> None:
-        """Act uniformly at random from now on, or as ``policy``."""
+        """Switch to uniformly random actions, or back to ``policy``."""
         with torch.no_grad():
             self.uniform.fill_(float(uniform))
 
@@ -215,27 +216,28 @@ class UniformFirstPolicy(ActingPolicy):
             return action, state, infos
         random = (uniform > 0.5) & ~np.reshape(deterministic, (-1, 1))
         if self._num_actions is not None:
-            action = np.where(random[:, 0], _any_choice(noise[:, 0], self._num_actions), action)
+            action = np.where(random[:, 0], _random_choice(noise[:, 0], self._num_actions), action)
             return action, self.policy.with_actions_taken(state, action), infos
+        # Uniform in [-1, 1] from normal noise by its distribution function: 2 Phi(n) - 1, (N, act_dim)
         drawn = 2.0 * special.ndtr(np.asarray(noise[:, : self.act_dim], dtype=np.float64)) - 1.0
-        anywhere = drawn.astype(np.float32)
-        anywhere = anywhere if self._scaling is None else self._scaling.scaled(anywhere)
-        action = np.where(random, anywhere, action)
+        uniform_action = drawn.astype(np.float32)
+        uniform_action = uniform_action if self._scaling is None else self._scaling.scaled(uniform_action)
+        action = np.where(random, uniform_action, action)
         return action, self.policy.with_actions_taken(state, action), infos
 
 
 class EpsilonGreedyPolicy(ActingPolicy):
-    """Acts as ``policy`` does, or (with probability epsilon at each step) uniformly at random.
+    """Acts like ``policy``, or (with probability epsilon at each step) uniformly at random.
 
-    Epsilon is an acting parameter that no gradient reaches: a learner that lets it fall sets it (``set_epsilon``), and
-    it travels with the others to whoever acts. Rollouts that act deterministically are those of ``policy``.
+    Epsilon is an acting parameter without gradient: a learner with a schedule sets it (``set_epsilon``), and workers
+    receive it with the other parameters. Deterministic rollouts are those of ``policy``.
 
     Args:
-        policy: Any policy of metaroll for Discrete actions that draws nothing itself.
+        policy: Any policy of metaroll for Discrete actions that uses no noise itself.
         epsilon: The probability.
 
     Raises:
-        TypeError: ``policy`` is none of metaroll, its actions are not Discrete, or it draws noise.
+        TypeError: ``policy`` is not a policy of metaroll, its actions are not Discrete, or it uses noise.
     """
 
     own_parameters = ("epsilon",)
@@ -250,7 +252,7 @@ class EpsilonGreedyPolicy(ActingPolicy):
         self.policy = policy
 
     def set_epsilon(self, epsilon: float) -> None:
-        """Act with this probability at random from now on."""
+        """Set the probability of a random action."""
         with torch.no_grad():
             self.epsilon.fill_(check_unit_interval("epsilon", epsilon))
 
@@ -264,19 +266,19 @@ class EpsilonGreedyPolicy(ActingPolicy):
     ) -> tuple[np.ndarray, PolicyState, Mapping[str, np.ndarray]]:
         """See ``types.Policy.act``; infos are those of ``policy``."""
         (epsilon,), inner = self._split(parameters, len(obs))
-        nothing = np.zeros((len(obs), 0), dtype=np.float32)
-        action, state, infos = self.policy.act(obs, state, nothing, True, inner)
+        no_noise = np.zeros((len(obs), 0), dtype=np.float32)
+        action, state, infos = self.policy.act(obs, state, no_noise, True, inner)
         if deterministic is True:
             return action, state, infos
         drawn = np.asarray(noise, dtype=np.float64)
         random = (drawn[:, 0] < np.reshape(epsilon, -1)) & ~np.asarray(deterministic)
-        action = np.where(random, _any_choice(drawn[:, 1], self._num_actions), action)
+        action = np.where(random, _random_choice(drawn[:, 1], self._num_actions), action)
         return action, self.policy.with_actions_taken(state, action), infos
 
 
 def _check_inner(policy: Any, outer: str) -> None:
     if not isinstance(policy, ActingPolicy):
-        raise TypeError(f"policy must be a policy of metaroll, got {type(policy).__name__}; {outer} acts around one")
+        raise TypeError(f"policy must be a policy of metaroll, got {type(policy).__name__}; {outer} wraps one")
 
 
 def _check_uniform_noise(policy: ActingPolicy) -> None:
@@ -295,7 +297,7 @@ def _check_normal_noise(policy: ActingPolicy) -> None:
         )
 
 
-def _any_choice(drawn: np.ndarray, num_actions: int) -> np.ndarray:
+def _random_choice(drawn: np.ndarray, num_actions: int) -> np.ndarray:
     """Choices ``(N,)`` from uniform numbers ``(N,)``."""
     return np.minimum((np.asarray(drawn, dtype=np.float64) * num_actions).astype(np.int64), num_actions - 1)
 
@@ -310,14 +312,14 @@ def _clipped(space: Any, actions: np.ndarray) -> np.ndarray:
     return np.clip(actions, space.low.reshape(-1), space.high.reshape(-1))
 
 
-# -- what acts in training, and the units of stored actions ------------------------------------------------------------
+# -- behavior policies of training, and the units of stored actions ----------------------------------------------------
 
 
 class Exploration(ABC):
-    """What acts while networks are trained.
+    """Behavior policy of training, with its schedule.
 
     Attributes:
-        policy: It acts.
+        policy: The behavior policy.
     """
 
     policy: ActingPolicy
@@ -325,11 +327,11 @@ class Exploration(ABC):
 
     @abstractmethod
     def prepare(self, num_env_steps: int) -> None:
-        """Set what a schedule says after ``num_env_steps``: it is part of the acting parameters."""
+        """Set the values of a schedule after ``num_env_steps``; they are part of the acting parameters."""
 
     def vector(self) -> np.ndarray:
-        """Flat parameters that act now; on the CPU they are no copy, unless buffers are among them."""
-        if any(True for _ in self.policy.buffers()):  # a module may put other tensors in their place
+        """Current flat acting parameters; on the CPU not a copy, unless there are buffers."""
+        if any(True for _ in self.policy.buffers()):  # a module may replace its buffers by other tensors
             return self.policy.acting_parameters()
         if self._vector is None:
             self._vector = as_one_vector(self.policy, self.policy.acting_parameter_names())
@@ -337,16 +339,16 @@ class Exploration(ABC):
 
     @abstractmethod
     def stored(self, actions: Any) -> Any:
-        """Actions of the environment in the units of the policy."""
+        """Environment actions in the units of the policy."""
 
 
 class EpsilonGreedy(Exploration):
-    """Actions at random with a probability that falls linearly, else the best ones.
+    """Epsilon-greedy exploration with linear decay.
 
     Args:
-        policy: Acts with that probability at random; of another class, it is left as it is.
-        first, last: The probability at first, and in the end.
-        num_steps: Environment steps that the fall takes.
+        policy: An ``EpsilonGreedyPolicy``, whose epsilon is set; policies of other classes are not changed.
+        first, last: Initial and final epsilon.
+        num_steps: Environment steps of the decay.
     """
 
     def __init__(self, policy: ActingPolicy, first: float, last: float, num_steps: int) -> None:
@@ -365,11 +367,11 @@ class EpsilonGreedy(Exploration):
 
 
 class UniformFirst(Exploration, ABC):
-    """Uniform at first, then as a policy.
+    """Initial uniformly random actions, then those of a policy.
 
     Args:
-        policy: Acts around the policy that is trained, or is that.
-        random_steps: Environment steps with actions at random.
+        policy: The trained policy, or a wrapper of it.
+        random_steps: Environment steps with random actions.
     """
 
     def __init__(self, policy: ActingPolicy, random_steps: int) -> None:
@@ -384,7 +386,7 @@ class UniformFirst(Exploration, ABC):
 
 @final
 class BoxExploration(UniformFirst):
-    """Where actions are a Box."""
+    """``UniformFirst`` for Box actions."""
 
     def __init__(self, policy: ActingPolicy, random_steps: int) -> None:
         super().__init__(policy, random_steps)
@@ -399,7 +401,7 @@ class BoxExploration(UniformFirst):
 
 @final
 class ChoiceExploration(UniformFirst):
-    """Where actions are Discrete."""
+    """``UniformFirst`` for Discrete actions."""
 
     def stored(self, actions: Any) -> Any:
         """See ``Exploration``: indices from 0."""

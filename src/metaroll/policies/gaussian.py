@@ -31,7 +31,7 @@ LAST_GAIN = 0.01
 
 
 class GaussianSample(NamedTuple):
-    """A reparameterized draw with everything losses need, all differentiable.
+    """A reparametrized sample with all quantities for losses, differentiable.
 
     ``action``, ``mean``, ``log_std``, ``pre_tanh`` have shape ``(..., act_dim)``, ``log_prob`` ``(..., 1)``. ``mean``
     and ``log_std`` are those of the Gaussian before squashing; without squashing ``pre_tanh`` is the action.
@@ -45,7 +45,7 @@ class GaussianSample(NamedTuple):
 
 
 TanhGaussianSample = GaussianSample
-"""What ``TanhGaussianMLPPolicy`` returns."""
+"""The result of ``TanhGaussianMLPPolicy``."""
 
 
 def draw_normal(like: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
@@ -60,17 +60,17 @@ class _Sampling:
     """Draws from a Gaussian, for policies whose head is one, squashed or not."""
 
     def distribution(self: Any, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mean and (clamped) log standard deviation, both ``(..., act_dim)``; of a squashed one those before tanh.
+        """Mean and (clamped) log standard deviation, both ``(..., act_dim)``; before tanh for a squashed Gaussian.
 
-        It is no hook: what overrides it changes ``forward`` alone, not what acts and what densities are of. A policy
-        that acts otherwise has a body or a head of its own, or overrides ``act``.
+        Not a hook: overriding it changes ``forward`` only, not actions and densities. A policy that acts differently
+        has its own body or head, or overrides ``act``.
         """
         return self._head.moments(*self._for_head(self.net(self.features(obs))))
 
     def forward(
         self: Any, obs: torch.Tensor, noise: torch.Tensor | None = None, generator: torch.Generator | None = None
     ) -> GaussianSample:
-        """Draw an action for ``obs (..., obs_dim)``: of ``mean + std * noise``, squashed or not.
+        """Sample an action for ``obs (..., obs_dim)``: ``mean + std * noise``, perhaps squashed.
 
         Args:
             obs: Observations.
@@ -78,8 +78,9 @@ class _Sampling:
             generator: ``None`` means fresh entropy.
 
         Returns:
-            The draw; ``log_prob`` is the density of the action, within its bounds.
+            The sample; ``log_prob`` is the density of the action in the bounds of the space.
         """
+        # u = mu(s) + sigma(s) n, a = u or tanh(u) scaled to the bounds, (..., act_dim); ln pi(a | s), (..., 1)
         mean, log_std = self.distribution(obs)
         noise = draw_normal(mean, generator) if noise is None else noise
         normal = mean + log_std.exp() * noise
@@ -88,7 +89,7 @@ class _Sampling:
 
 
 class GaussianMLPPolicy(_Sampling, ActingPolicy):
-    """Diagonal Gaussian around an MLP's output; ``log_std`` is a parameter vector that observations do not change.
+    """Diagonal Gaussian with the mean from an MLP and a state-independent parameter vector ``log_std``.
 
     Infos are ``mean`` and ``log_std``.
 
@@ -144,16 +145,15 @@ class GaussianMLPPolicy(_Sampling, ActingPolicy):
 class TanhGaussianMLPPolicy(_Sampling, ActingPolicy):
     """``tanh`` of a diagonal Gaussian whose mean and log standard deviation are both outputs of one MLP.
 
-    It acts within the bounds of the action space: what tanh gives in [-1, 1] is mapped to them. An entry without one of
-    its bounds stays in [-1, 1], clipped to the other. Infos are ``mean``, the deterministic action, and ``log_std``
-    before tanh.
+    Actions are within the bounds of the action space: [-1, 1] is mapped to them. An entry without one of its bounds
+    stays in [-1, 1], clipped to the other. Infos are ``mean``, the deterministic action, and ``log_std`` before tanh.
 
     Args:
         env_spec: Spaces; actions are a Box.
         hidden_sizes: Widths of the hidden layers.
         hidden_nonlinearity: See ``MLP``.
         init: See ``initialize_linear``; with ``"oyster"`` the last layer lies within 1e-3.
-        log_std_bounds: ``log_std`` is clamped to these.
+        log_std_bounds: Bounds that ``log_std`` is clamped to.
         encoder: See ``ActingPolicy``.
         generator: Source of the initial weights; ``None`` means fresh entropy.
     """
@@ -186,17 +186,17 @@ class TanhGaussianMLPPolicy(_Sampling, ActingPolicy):
 
     @property
     def log_std_bounds(self: Any) -> tuple[float, float]:
-        """What ``log_std`` is clamped to."""
+        """Bounds that ``log_std`` is clamped to."""
         return self._head.log_std_bounds
 
 
 class CategoricalMLPPolicy(ActingPolicy):
-    """Chooses one of the actions of a Discrete space with probabilities ``softmax(MLP(obs))``.
+    """Categorical policy for a Discrete space, with probabilities ``softmax(MLP(obs))``.
 
-    In a MultiDiscrete space each choice is made by itself, with its own part of the network's output. Noise is one
-    uniform number per row and choice, turned into the choice by the inverse distribution function. Actions are indices
-    0 to n - 1; the environment's side adds the ``start`` of the space. The info is ``prob (N, num_actions)``;
-    deterministic is the likeliest action.
+    In a MultiDiscrete space the choices are independent, each with its own part of the network's output. Noise is one
+    uniform number per row and choice, mapped to the choice by the inverse distribution function. Actions are indices 0
+    to n - 1; the ``start`` of the space is added on the environment's side. The info is ``prob (N, num_actions)``; the
+    deterministic action is the likeliest one.
 
     Args:
         env_spec: Spaces; actions are Discrete or MultiDiscrete.
@@ -232,5 +232,5 @@ class CategoricalMLPPolicy(ActingPolicy):
         )
 
     def forward(self: Any, obs: torch.Tensor) -> torch.Tensor:
-        """Log-probabilities ``(..., num_actions)``; those of several choices one after the other."""
+        """Log-probabilities ``(..., num_actions)``; concatenated for several choices."""
         return self._head.log_probs(self.net(self.features(obs)))

@@ -1,4 +1,4 @@
-"""Policies without noise, which do what critics value most; exploration is around them (``policies.exploration``)."""
+"""Greedy policies without noise, for critics; wrappers explore around them (``policies.exploration``)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["DeterministicMLPPolicy", "GreedyQPolicy"]
 
 
 class DeterministicMLPPolicy(ActingPolicy):
-    """``tanh(MLP(obs))``, brought from [-1, 1] to the bounds of the action space.
+    """``tanh(MLP(obs))``, scaled from [-1, 1] to the bounds of the action space.
 
     An entry without one of its bounds stays in [-1, 1], clipped to the other. There are no infos.
 
@@ -61,14 +61,14 @@ class DeterministicMLPPolicy(ActingPolicy):
 
 
 class GreedyQPolicy(ActingPolicy):
-    """Values of all actions by an MLP, and the action of the highest one; there are no infos.
+    """Action values by an MLP, and the action with the highest value; there are no infos.
 
     Args:
         env_spec: Spaces; actions are Discrete.
         hidden_sizes: Widths of the hidden layers.
         hidden_nonlinearity: See ``MLP``.
-        dueling: The network gives the value of the observation and the advantages of the actions, whose mean is taken
-            off (Wang et al. 2016, arXiv:1511.06581, equation 9; both are outputs of one network).
+        dueling: The network outputs the state value and the advantages of the actions, less their mean (Wang et al.
+            2016, arXiv:1511.06581, equation 9; both are outputs of one network).
         init: See ``initialize_linear``.
         encoder: See ``ActingPolicy``.
         generator: Source of the initial weights; ``None`` means fresh entropy.
@@ -104,15 +104,17 @@ class GreedyQPolicy(ActingPolicy):
         return self.values_of(self.net(self.features(obs)))
 
     def values_of(self, outputs: torch.Tensor) -> torch.Tensor:
-        """Values ``(..., num_actions)`` from what the network puts out."""
+        """Values ``(..., num_actions)`` from the network's outputs."""
         if not self.dueling:
             return outputs
+        # Q(s, a) = V(s) + A(s, a) - mean_a' A(s, a') (Wang et al. 2016, equation 9)
         advantages = outputs[..., 1:]
         return outputs[..., :1] + advantages - advantages.mean(dim=-1, keepdim=True)
 
     def pull_values(self, grad: torch.Tensor) -> torch.Tensor:
-        """Gradient of what the network puts out, from that ``(..., num_actions)`` of ``values_of``."""
+        """Gradient w.r.t. the network's outputs, from that w.r.t. ``values_of`` ``(..., num_actions)``."""
         if not self.dueling:
             return grad
+        # dL/dV = sum_a dL/dQ(a), dL/dA(a) = dL/dQ(a) - mean_a' dL/dQ(a')
         total = grad.sum(dim=-1, keepdim=True)
         return torch.cat((total, grad - total / self.num_actions), dim=-1)

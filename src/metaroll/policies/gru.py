@@ -1,4 +1,4 @@
-"""Policies with memory: a GRU cell made of linear operations, so that parameters can be stacked."""
+"""Recurrent policies: a GRU cell made of linear operations, so that parameters can be stacked."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class GRUCell(nn.Module):
 
     Args:
         input_size: Width of the input.
-        hidden_size: Width H of the memory.
+        hidden_size: Width H of the hidden state.
         init: See ``initialize_linear``.
         generator: Source of the initial weights.
     """
@@ -70,14 +70,14 @@ class GRUCell(nn.Module):
         initialize_linear(self.hidden_map, generator, init, heads=3)
 
     def forward(self, x: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
-        """Next memory ``(..., H)`` of ``x (..., input_size)`` and ``hidden (..., H)``."""
+        """Next hidden state ``(..., H)`` for ``x (..., input_size)`` and ``hidden (..., H)``."""
         return _gated(self.input_map(x), self.hidden_map(hidden), hidden)
 
     def memories(self, parameters: Mapping[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
-        """``steps`` from an empty memory as a pure function of ``parameters``, of one cell or stacks of M.
+        """``steps`` from a zero hidden state as a pure function of ``parameters``, of one cell or stacks of M.
 
         Args:
-            parameters: By name, as ``named_parameters`` has them.
+            parameters: By name, as in ``named_parameters``.
             x: Sequences ``(..., T, input_size)``, ``(M, ..., T, input_size)`` with stacks.
         """
         from_x = stacked_linear(x, parameters["input_map.weight"], parameters["input_map.bias"])
@@ -90,7 +90,7 @@ class GRUCell(nn.Module):
         return torch.stack(memories, dim=-2)
 
     def steps(self, x: torch.Tensor, hidden: torch.Tensor | None = None) -> torch.Tensor:
-        """Memories ``(..., T, H)`` along sequences ``x (..., T, input_size)`` from ``hidden`` (``None``: zeros)."""
+        """Hidden states ``(..., T, H)`` along sequences ``x (..., T, input_size)``, from ``hidden`` (``None``: 0)."""
         memory = x.new_zeros(*x.shape[:-2], self.hidden_map.in_features) if hidden is None else hidden
         memories = []
         for t in range(x.shape[-2]):
@@ -99,9 +99,9 @@ class GRUCell(nn.Module):
         return torch.stack(memories, dim=-2)
 
     def sequence(self, x: torch.Tensor) -> torch.Tensor:
-        """Memories ``(N, T, H)`` along sequences ``x (N, T, input_size)`` that begin with an empty memory.
+        """Hidden states ``(N, T, H)`` along sequences ``x (N, T, input_size)``, from a zero hidden state.
 
-        By torch's fused kernel, many times faster than step by step; for ``torch.func.vmap`` use ``forward``.
+        With torch's fused kernel, many times faster than step by step; for ``torch.func.vmap`` use ``forward``.
         """
         maps = (self.input_map, self.hidden_map)
         weights = [*(m.weight for m in maps), *(m.bias for m in maps)]
@@ -109,31 +109,31 @@ class GRUCell(nn.Module):
         return torch.gru(x, hidden, weights, True, 1, 0.0, False, False, True)[0]
 
     def segments(self, x: torch.Tensor, keep: torch.Tensor, hidden: torch.Tensor | None = None) -> torch.Tensor:
-        """Memories ``(T, N, H)`` along segments ``x (T, N, input_size)``, in which episodes begin (``gru_memories``).
+        """Hidden states ``(T, N, H)`` along segments ``x (T, N, input_size)`` (``gru_memories``).
 
         Args:
             x: Inputs.
             keep: 0 where an episode begins, else 1, ``(T, N, 1)``.
-            hidden: Memories before, ``(N, H)``; ``None``: empty.
+            hidden: Previous hidden states, ``(N, H)``; ``None``: zeros.
         """
         before = x.new_zeros(x.shape[1], self.hidden_map.in_features) if hidden is None else hidden
         return gru_memories(self.input_map(x), keep, before, self.hidden_map.weight, self.hidden_map.bias)
 
 
 class RecurrentCritic(nn.Module, ABC):
-    """A critic that remembers: it is called with whole rollouts, ``critic(inputs (N, T, D)) -> (N, T, 1)``."""
+    """A recurrent critic, called with complete rollouts: ``critic(inputs (N, T, D)) -> (N, T, 1)``."""
 
     @abstractmethod
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Values ``(N, T, 1)`` along rollouts ``inputs (N, T, D)`` that begin with an empty memory."""
+        """Values ``(N, T, 1)`` along rollouts ``inputs (N, T, D)``, from a zero hidden state."""
 
 
 class GRUCritic(RecurrentCritic):
-    """Values that are a linear map of a GRU's memory, for learners that train on whole rollouts.
+    """A value function that is linear in the hidden state of a GRU, for learners that train on complete rollouts.
 
     Args:
         input_size: Width D of its inputs.
-        hidden_size: Width H of the memory.
+        hidden_size: Width H of the hidden state.
         init: See ``initialize_linear``.
         generator: Source of the initial weights; ``None`` means fresh entropy.
     """
@@ -155,7 +155,7 @@ class GRUCritic(RecurrentCritic):
         initialize_linear(self.head, generator, init, last=True)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Values ``(N, T, 1)`` along rollouts ``inputs (N, T, D)`` that begin with an empty memory.
+        """Values ``(N, T, 1)`` along rollouts ``inputs (N, T, D)``, from a zero hidden state.
 
         Raises:
             ShapeError: ``inputs`` have another shape.
@@ -166,7 +166,7 @@ class GRUCritic(RecurrentCritic):
 
 
 def _gated(from_x: torch.Tensor, from_h: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
-    """Next memory ``(..., H)`` of both maps ``(..., 3 H)`` and the present one."""
+    """Next hidden state ``(..., H)``, from both maps ``(..., 3 H)`` and the current one."""
     x_r, x_z, x_n = from_x.chunk(3, dim=-1)
     h_r, h_z, h_n = from_h.chunk(3, dim=-1)
     reset, update = torch.sigmoid(x_r + h_r), torch.sigmoid(x_z + h_z)
@@ -174,27 +174,27 @@ def _gated(from_x: torch.Tensor, from_h: torch.Tensor, hidden: torch.Tensor) -> 
     return new + update * (hidden - new)
 
 
-class _Remembering:
-    """A Gaussian along sequences, for policies with memory whose head is one, squashed or not."""
+class _RecurrentGaussian:
+    """A Gaussian along sequences, for recurrent policies with a Gaussian head, squashed or not."""
 
     def forward(self: Any, obs: torch.Tensor, hidden: torch.Tensor | None = None) -> GRUOutput:
         """Run over sequences ``obs (..., T, obs_dim)`` from ``hidden (..., H)`` (``None``: zeros).
 
-        The Gaussian is that before squashing.
+        The result is the Gaussian before squashing.
         """
         outputs, last = self._body.steps(self, self.features(obs), hidden)
         mean, log_std = self._head.moments(*self._for_head(outputs))
         return GRUOutput(mean, log_std, last)
 
 
-class GRUGaussianPolicy(_Remembering, ActingPolicy):
-    """Diagonal Gaussian whose mean is a linear map of a GRU's memory; the state is ``{"hidden": (N, H)}``.
+class GRUGaussianPolicy(_RecurrentGaussian, ActingPolicy):
+    """Diagonal Gaussian with a mean that is linear in a GRU's hidden state; the state is ``{"hidden": (N, H)}``.
 
     Infos are ``mean`` and ``log_std``.
 
     Args:
         env_spec: Spaces; actions are a Box.
-        hidden_size: Width H of the memory.
+        hidden_size: Width H of the hidden state.
         learn_std: Whether ``log_std`` is trained.
         init_std: Initial standard deviation.
         min_std: Lower bound of the standard deviation.
@@ -227,19 +227,19 @@ class GRUGaussianPolicy(_Remembering, ActingPolicy):
         return self._head.min_log_std
 
 
-class TanhGaussianGRUPolicy(_Remembering, ActingPolicy):
-    """``tanh`` of a diagonal Gaussian, both parts of which an MLP makes of a GRU's memory and the observation.
+class TanhGaussianGRUPolicy(_RecurrentGaussian, ActingPolicy):
+    """``tanh`` of a diagonal Gaussian, with mean and deviation by an MLP on a GRU's hidden state and the observation.
 
-    It acts within the bounds of the action space, with the infos of a ``TanhGaussianMLPPolicy``. The memory is brought
-    up with an observation before the MLP sees both side by side. The state is ``{"hidden": (N, H)}``.
+    It acts within the bounds of the action space, with the infos of a ``TanhGaussianMLPPolicy``. The hidden state is
+    updated with an observation before the MLP gets both, concatenated. The state is ``{"hidden": (N, H)}``.
 
     Args:
         env_spec: Spaces; actions are a Box.
-        hidden_size: Width H of the memory.
+        hidden_size: Width H of the hidden state.
         hidden_sizes: Widths of the hidden layers of the MLP.
         hidden_nonlinearity: Their activation, see ``MLP``.
         init: See ``initialize_linear``.
-        log_std_bounds: ``log_std`` is clamped to these.
+        log_std_bounds: Bounds that ``log_std`` is clamped to.
         generator: Source of the initial weights; ``None`` means fresh entropy.
     """
 
@@ -276,18 +276,18 @@ class TanhGaussianGRUPolicy(_Remembering, ActingPolicy):
 
     @property
     def log_std_bounds(self: Any) -> tuple[float, float]:
-        """What ``log_std`` is clamped to."""
+        """Bounds that ``log_std`` is clamped to."""
         return self._head.log_std_bounds
 
 
 class CategoricalGRUPolicy(ActingPolicy):
-    """Chooses actions by ``softmax`` of a linear map of a GRU's memory; the state is ``{"hidden": (N, H)}``.
+    """Categorical policy with logits that are linear in a GRU's hidden state; the state is ``{"hidden": (N, H)}``.
 
     Actions, infos, noise and several choices (MultiDiscrete) are those of ``CategoricalMLPPolicy``.
 
     Args:
         env_spec: Spaces; actions are Discrete or MultiDiscrete.
-        hidden_size: Width H of the memory.
+        hidden_size: Width H of the hidden state.
         init: See ``initialize_linear``.
         generator: Source of the initial weights; ``None`` means fresh entropy.
     """
@@ -316,7 +316,7 @@ class CategoricalGRUPolicy(ActingPolicy):
 def _networks(
     num_in: int, hidden_size: int, num_out: int, init: str, generator: torch.Generator | None
 ) -> tuple[GRUCell, nn.Linear]:
-    """The cell, and the linear map of its memory to the outputs."""
+    """The cell, and the linear map from its hidden state to the outputs."""
     generator = torch_generator(fresh_seed()) if generator is None else generator
     cell = GRUCell(num_in, hidden_size, init=init, generator=generator)
     head = empty_linear(hidden_size, num_out)

@@ -1,7 +1,7 @@
-"""Heads of policies: what is chosen, of what a body puts out. Written once over an array namespace.
+"""Heads of policies: from outputs of a body to actions. Written once over an array namespace.
 
-``xp`` is ``numpy``, or ``array_api_compat.torch`` for tensors. Functions without it take tensors, and can be
-differentiated.
+``xp`` is ``numpy``, or ``array_api_compat.torch`` for tensors. Functions without it take tensors, and are
+differentiable.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ __all__ = [
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
 
 _FEW = 16
-"""Actions among which the likeliest is found one after the other."""
+"""Number of actions up to which a loop over them finds the likeliest faster."""
 
 Infos = Mapping[str, Any]
 """Name -> ``(N, ...)``."""
@@ -56,7 +56,7 @@ class LateInfos(Mapping[str, np.ndarray]):
     """Infos that are computed on first access.
 
     Args:
-        make: Gives them, name -> ``(N, ...)``.
+        make: Computes them, name -> ``(N, ...)``.
     """
 
     def __init__(self, make: Callable[[], dict[str, np.ndarray]]) -> None:
@@ -86,17 +86,17 @@ class LateInfos(Mapping[str, np.ndarray]):
 
 
 class Head(ABC):
-    """What a policy chooses, of what its body puts out.
+    """Maps the outputs of a policy's body to actions.
 
     Attributes:
-        width: Numbers per row that the body puts out.
-        num_parts: Into how many equal parts they are cut: with several, ``outputs`` are a sequence of these.
+        width: Number of outputs of the body, per row.
+        num_parts: Number of equal parts of the outputs; with several, ``outputs`` are a sequence of these.
         noise_dim: Random numbers per row.
         noise_kind: Their distribution, see ``PolicyInfo``.
-        own: The parameter of the policy that is the head's own; ``None``: there is none.
-        acts_in_bounds: Whether actions keep the bounds of the space by themselves.
-        has_distribution: Whether ``distribution`` works.
-        has_entropy: Whether what that gives has an entropy, too.
+        own: Name of the head's own parameter in the policy; ``None``: there is none.
+        acts_in_bounds: Whether actions are always within the bounds of the space.
+        has_distribution: Whether ``distribution`` is implemented.
+        has_entropy: Whether that distribution has an entropy.
     """
 
     width: int
@@ -109,11 +109,11 @@ class Head(ABC):
 
     @property
     def noise_dim(self) -> int:
-        """See ``PolicyInfo``; by default none."""
+        """See ``PolicyInfo``; 0 by default."""
         return 0
 
     def prepared(self, own: Any, xp: Any) -> Any:
-        """What ``choose`` needs of the own parameter ``(A,)`` or ``(N, A)``; it is kept as long as that is the same."""
+        """Preprocessing of the own parameter ``(A,)`` or ``(N, A)`` for ``choose``, cached while it is unchanged."""
         return None
 
     @abstractmethod
@@ -121,10 +121,10 @@ class Head(ABC):
         """Actions ``(N, ...)`` and infos ``(N, ...)``.
 
         Args:
-            outputs: What the body puts out, ``(N, width)``, or ``num_parts`` of ``(N, width / num_parts)``.
+            outputs: Outputs of the body, ``(N, width)``, or ``num_parts`` of ``(N, width / num_parts)``.
             noise: Random numbers ``(N, noise_dim)``, float32.
             deterministic: Whether rows act without noise: one flag, or one per row ``(N,)``.
-            own: What ``prepared`` made of the own parameter.
+            own: The result of ``prepared``.
             xp: Array namespace.
         """
 
@@ -133,7 +133,7 @@ class Head(ABC):
         return outputs if self.num_parts == 1 else outputs.chunk(self.num_parts, dim=-1)
 
     def distribution(self, outputs: Any, own: torch.Tensor | None) -> ActionDistribution:
-        """Of actions ``(...)``.
+        """The distribution of actions ``(...)``.
 
         Args:
             outputs: ``(..., width)``, in parts.
@@ -150,12 +150,12 @@ def _chosen(sampled: Any, mean: Any, deterministic: Any, xp: Any) -> Any:
 
 
 def _own_memory(values: Any, xp: Any) -> Any:
-    """A copy of a NumPy array; tensors as they are."""
+    """A copy of a NumPy array; tensors unchanged."""
     return values.copy() if xp is np else values
 
 
 def _of_shape(values: Any, like: Any, xp: Any) -> Any:
-    """Values that broadcast to ``like``, as many as there; NumPy's are fresh memory."""
+    """Values expanded to the shape of ``like``; new memory for NumPy."""
     if xp is not np:
         return values.expand_as(like)
     full = np.empty_like(like)
@@ -166,7 +166,7 @@ def _of_shape(values: Any, like: Any, xp: Any) -> Any:
 @final
 @dataclass(frozen=True)
 class GaussianHead(Head):
-    """A diagonal Gaussian around the outputs; ``log_std (A,)`` is a parameter, with a lower bound.
+    """A diagonal Gaussian with the outputs as mean; ``log_std (A,)`` is a parameter, with a lower bound.
 
     Infos are ``mean`` and ``log_std``.
     """
@@ -189,7 +189,7 @@ class GaussianHead(Head):
         return self.width
 
     def prepared(self, own: Any, xp: Any) -> tuple[Any, Any]:
-        """``log_std`` within its bound, and its exponential."""
+        """The bounded ``log_std``, and its exponential."""
         log_std = np.maximum(own, self.min_log_std) if xp is np else own.clamp(min=self.min_log_std)
         return log_std, xp.exp(log_std)
 
@@ -217,12 +217,12 @@ class GaussianHead(Head):
 @final
 @dataclass(frozen=True)
 class SquashedHead(Head):
-    """``tanh`` of a diagonal Gaussian, mapped to the bounds of the space; mean and log_std are halves of the outputs.
+    """``tanh`` of a diagonal Gaussian, scaled to the bounds of the space; mean and log_std are halves of the outputs.
 
     Infos are ``mean``, the deterministic action, and ``log_std`` before tanh.
 
     Attributes:
-        log_std_bounds: What ``log_std`` is clamped to.
+        log_std_bounds: Bounds that ``log_std`` is clamped to.
         scaling: From [-1, 1] to the bounds of the space; ``None``: none.
     """
 
@@ -249,7 +249,7 @@ class SquashedHead(Head):
 
     def choose(self, outputs: Any, noise: Any, deterministic: Any, own: Any, xp: Any) -> tuple[Any, Infos]:
         pre_mean, unbounded = outputs
-        if xp is np:  # numpy.clip, and bounds that are plain numbers, take three times as long
+        if xp is np:  # numpy.clip, or bounds as Python numbers, would take three times as long
             low, high = self._limits
             log_std = np.minimum(np.maximum(unbounded, low), high)
         else:
@@ -294,7 +294,7 @@ class SquashedHead(Head):
 
     @staticmethod
     def _center_and_half_range(scaling: ActionScaling, like: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Of the interval that [-1, 1] is mapped to, ``(A,)`` both, of the kind of ``like``."""
+        """Center and half range of the interval that [-1, 1] is mapped to, ``(A,)``, as tensors like ``like``."""
         center, half_range = (torch.as_tensor(part).to(like) for part in (scaling.center, scaling.half_range))
         return center, half_range
 
@@ -302,7 +302,7 @@ class SquashedHead(Head):
 @final
 @dataclass(frozen=True)
 class DeterministicHead(Head):
-    """The outputs, which are in [-1, 1], mapped to the bounds of the space; there are no infos.
+    """The outputs, in [-1, 1], scaled to the bounds of the space; there are no infos.
 
     Attributes:
         scaling: From [-1, 1] to the bounds of the space; ``None``: none.
@@ -325,7 +325,7 @@ class DeterministicHead(Head):
 @final
 @dataclass(frozen=True)
 class GreedyHead(Head):
-    """The action of the highest value, or, behind a first output, of the highest advantage; there are no infos."""
+    """The action with the highest value, or, after a first output, the highest advantage; there are no infos."""
 
     width: int
     dueling: bool
@@ -338,10 +338,10 @@ class GreedyHead(Head):
 @final
 @dataclass(frozen=True)
 class CategoricalHead(Head):
-    """One choice or several, each with a part of the outputs (the logits) to itself. The info is ``prob``.
+    """One choice or several, each with its own part of the outputs (the logits). The info is ``prob``.
 
-    Noise is one uniform number per row and choice, turned into the choice by the inverse distribution function; without
-    it the likeliest action is chosen.
+    Noise is one uniform number per row and choice, mapped to the choice by the inverse distribution function; without
+    noise the likeliest action is chosen.
 
     Attributes:
         sizes: Number of possible actions of each choice.
@@ -360,7 +360,7 @@ class CategoricalHead(Head):
 
         Args:
             env_spec: Spaces.
-            policy: Name of the policy, for the error.
+            policy: Name of the policy, for the error message.
             instead: Name of the policy for a Box.
         """
         space = env_spec.action_space
@@ -388,7 +388,7 @@ class CategoricalHead(Head):
 
     @cached_property
     def _parts(self) -> list[slice]:
-        """Where the logits of each choice are."""
+        """Slices of the logits of each choice."""
         edges = itertools.pairwise(itertools.accumulate(self.sizes, initial=0))
         return [slice(first, end) for first, end in edges]
 
@@ -399,7 +399,7 @@ class CategoricalHead(Head):
         return xp.stack(chosen, axis=1).reshape(len(chosen[0]), *self.shape)
 
     def log_probs(self, logits: torch.Tensor) -> torch.Tensor:
-        """Log-probabilities ``(..., width)`` of logits of this shape; those of several choices side by side."""
+        """Log-probabilities ``(..., width)`` of logits of this shape; concatenated for several choices."""
         return torch.cat([torch.log_softmax(part, dim=-1) for part in logits.split(self.sizes, dim=-1)], dim=-1)
 
     def distribution(self, outputs: Any, own: Any) -> Categorical:
@@ -412,43 +412,43 @@ def _columns(logits: Any, xp: Any) -> Any:
 
 
 def _probabilities(columns: Any, xp: Any) -> tuple[Any, Any]:
-    """Probabilities ``(N, n)`` of logits ``(n, N)``, and running sums ``(n, N)`` of what is in proportion to them."""
+    """Probabilities ``(N, n)`` of logits ``(n, N)``, and running sums ``(n, N)`` of unnormalized ones."""
     weight = xp.exp(columns - xp.max(columns, axis=0))
     below = _running_sums(weight, xp)
     return (weight / below[-1]).T, below
 
 
 def _drawn(columns: Any, noise: Any, xp: Any) -> tuple[Any, Any]:
-    """Choices ``(N,)`` by uniform numbers ``(N,)``, and probabilities ``(N, n)``, of logits ``(n, N)``."""
+    """Choices ``(N,)`` from uniform numbers ``(N,)``, and probabilities ``(N, n)``, of logits ``(n, N)``."""
     prob, below = _probabilities(columns, xp)
     total = below[-1]
-    # Rounding may lift the threshold to the total; the last action with a positive probability is meant then.
+    # Rounding may raise the threshold to the total: then take the last action with a positive probability.
     return xp.minimum((below <= noise * total).sum(axis=0), (below < total).sum(axis=0)), prob
 
 
 def _running_sums(columns: Any, xp: Any) -> Any:
-    """Sums of the first, the first two, ... of columns ``(n, N)``, in this order: a device's own may take any."""
+    """Cumulative sums of columns ``(n, N)`` in a fixed order; that of a device's own cumsum is undefined."""
     return columns.cumsum(axis=0) if xp is np else xp.stack(list(itertools.accumulate(columns.unbind(0))), axis=0)
 
 
 def _likeliest(columns: Any, xp: Any) -> Any:
-    """The first of the largest of each row, ``(N,)``, of columns ``(n, N)``."""
+    """Index of the first maximum of each row, ``(N,)``, of columns ``(n, N)``."""
     if xp is not np or len(columns) > _FEW:
         return columns.argmax(axis=0)
     best = columns[0]
-    found = np.zeros(len(best), dtype=np.int64)
+    index = np.zeros(len(best), dtype=np.int64)
     for k in range(1, len(columns)):
         best = best if k == 1 else np.maximum(best, columns[k - 1])
         better = columns[k] > best
-        found = better.astype(np.int64) if k == 1 else np.where(better, k, found)
-    return found
+        index = better.astype(np.int64) if k == 1 else np.where(better, k, index)
+    return index
 
 
 def check_box(env_spec: EnvSpec, policy: str) -> None:
     """Raise unless actions are a Box.
 
     Raises:
-        TypeError: They are something else.
+        TypeError: They are not.
     """
     if not isinstance(env_spec.action_space, gymnasium.spaces.Box):
         raise TypeError(f"{policy} needs a Box action space, got {env_spec.action_space}; see CategoricalMLPPolicy")
@@ -467,9 +467,9 @@ def check_discrete(env_spec: EnvSpec, policy: str) -> int:
 
 
 def _advice(space: gymnasium.Space, instead: str) -> str:
-    """What an environment with other actions than choices can do."""
+    """Hint for an environment whose actions are not choices."""
     if isinstance(space, gymnasium.spaces.Box):
         return f"see {instead}"
     if isinstance(space, gymnasium.spaces.MultiBinary):
-        return f"declare MultiDiscrete(np.full({space.shape}, 2)) as action_space, whose actions are 0 and 1, too"
-    return "declare one of these as action_space, or a Box, and take actions apart in step()"
+        return f"declare MultiDiscrete(np.full({space.shape}, 2)) as action_space, which also has actions 0 and 1"
+    return "declare one of these as action_space, or a Box, and split actions in step()"

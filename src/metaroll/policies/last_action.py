@@ -1,4 +1,4 @@
-"""A policy that sees its last action beside each observation, as its memory may need to tell how the world answers."""
+"""A policy with its last action as additional input, from which a recurrent policy can infer the dynamics."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _STATE = "last_action"
 
 
 class LastActionPolicy(ActingPolicy):
-    """Acts as ``policy`` does on ``(obs, last action)``; zeros at the beginning.
+    """Acts like ``policy`` on ``(obs, last action)``; zeros at the start of an episode.
 
-    The entries of a last action of a Box are within [-1, 1]: clipped, or in the units of a ``policy`` that keeps the
-    bounds of the space by itself. One of a Discrete space is one-hot.
+    The entries of a last action of a Box are within [-1, 1]: clipped, or in the units of a ``policy`` that itself acts
+    within the bounds of the space. An action of a Discrete space is one-hot.
 
     Args:
         policy: Policy on ``policies.normalized.widened_spec(env_spec, act_dim)``, for actions of a Box or a Discrete
@@ -51,7 +51,7 @@ class LastActionPolicy(ActingPolicy):
         self._scaling = ActionScaling.of_squashed(spec.action_space) if policy.acts_in_bounds else None
 
     def with_last_actions(self, obs: torch.Tensor, taken: torch.Tensor) -> torch.Tensor:
-        """What ``policy`` sees along whole rollouts, ``(..., T, obs_dim + act_dim)``.
+        """Inputs of ``policy`` along complete rollouts, ``(..., T, obs_dim + act_dim)``.
 
         Args:
             obs: Observations ``(..., T, obs_dim)``.
@@ -61,42 +61,42 @@ class LastActionPolicy(ActingPolicy):
         return torch.cat([obs, torch.cat([torch.zeros_like(seen[..., :1, :]), seen[..., :-1, :]], dim=-2)], dim=-1)
 
     def forward(self, obs: torch.Tensor, taken: torch.Tensor) -> Any:
-        """``policy`` along whole rollouts ``obs (N, T, obs_dim)``; see ``with_last_actions``."""
+        """``policy`` along complete rollouts ``obs (N, T, obs_dim)``; see ``with_last_actions``."""
         return self.policy(self.with_last_actions(obs, taken))
 
     def evaluate_actions(self, obs: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Log-densities and entropies ``(N, T)`` of whole rollouts in which ``action`` was taken."""
+        """Log-densities and entropies ``(N, T)`` along complete rollouts in which ``action`` was taken."""
         return self.policy.evaluate_actions(self.with_last_actions(obs, action), action)
 
     @property
     def has_densities(self) -> bool:
-        """Whether ``policy`` has."""
+        """See ``policy``."""
         return self.policy.has_densities
 
     def action_distribution(
         self, parameters: Mapping[str, torch.Tensor], obs: torch.Tensor, taken: torch.Tensor | None = None
     ) -> ActionDistribution:
-        """That of ``policy`` along whole rollouts ``obs (..., T, obs_dim)``; see ``ActingPolicy.action_distribution``.
+        """``policy.action_distribution`` along complete rollouts ``obs (..., T, obs_dim)``.
 
         Args:
-            parameters: See there.
-            obs: Observations of whole rollouts ``(..., T, obs_dim)``, ``(M, ..., T, obs_dim)`` with stacks.
-            taken: The action of each step, as for ``with_last_actions``; of what is chosen at a step only the actions
-                before it count.
+            parameters: See ``ActingPolicy``.
+            obs: Observations of complete rollouts ``(..., T, obs_dim)``, ``(M, ..., T, obs_dim)`` with stacks.
+            taken: The action of each step, as for ``with_last_actions``; the distribution at a step depends only on
+                earlier actions.
 
         Raises:
             TypeError: ``taken`` is missing.
         """
         if taken is None:
             raise TypeError(
-                f"{type(self).__name__} needs taken, the actions of whole rollouts (..., T, act_dim), beside obs: what "
-                "it chooses depends on its last action"
+                f"{type(self).__name__} needs taken, the actions of complete rollouts (..., T, act_dim), besides obs: "
+                "its actions depend on the last one"
             )
         return self.policy.action_distribution(part_of(parameters, "policy"), self.with_last_actions(obs, taken))
 
     @property
     def has_distributions(self) -> bool:
-        """Never: observations alone do not tell what was done last; ``action_distribution`` wants that beside them."""
+        """Always false: observations alone do not suffice; ``action_distribution`` also needs the actions taken."""
         return False
 
     def initial_state(
@@ -105,9 +105,9 @@ class LastActionPolicy(ActingPolicy):
         generators: Sequence[np.random.Generator],
         domain_params: Sequence[Mapping[str, Any] | None] | None = None,
     ) -> PolicyState:
-        """State rows of ``policy``, and no action yet: ``{"last_action": zeros (N, act_dim)}``."""
-        nothing = np.zeros((len(contexts), self.act_dim), dtype=np.float32)
-        return {**self.policy.initial_state(contexts, generators, domain_params), _STATE: nothing}
+        """State rows of ``policy``, and no last action yet: ``{"last_action": zeros (N, act_dim)}``."""
+        zeros = np.zeros((len(contexts), self.act_dim), dtype=np.float32)
+        return {**self.policy.initial_state(contexts, generators, domain_params), _STATE: zeros}
 
     def act(
         self,
@@ -131,7 +131,7 @@ class LastActionPolicy(ActingPolicy):
         return action, {**following, _STATE: self._seen(action, torch_namespace).to(torch.float32)}, infos
 
     def with_actions_taken(self, state: PolicyState, actions: np.ndarray) -> PolicyState:
-        """``actions (N, act_dim)`` (``(N,)`` integers) are the last ones."""
+        """Set the last actions to ``actions (N, act_dim)`` (integers ``(N,)`` for a Discrete space)."""
         return {**self.policy.with_actions_taken(state, actions), _STATE: self._last(actions)}
 
     def _last(self, actions: np.ndarray) -> np.ndarray:
@@ -139,7 +139,7 @@ class LastActionPolicy(ActingPolicy):
         return self._seen(np.asarray(actions), np).astype(np.float32)
 
     def _seen(self, actions: Any, xp: Any) -> Any:
-        """Last actions ``(..., act_dim)`` as the policy sees them, of those of the environment."""
+        """Environment actions as inputs of the policy, ``(..., act_dim)``."""
         if self._discrete:
             return actions[..., None] == xp.arange(self.act_dim, device=actions.device)
         return (actions if self._scaling is None else self._scaling.unscaled(actions, xp)).clip(-1.0, 1.0)

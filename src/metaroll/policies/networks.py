@@ -1,4 +1,4 @@
-"""Feed-forward networks that initialize themselves from a generator of their own: MLP, Q function, encoder."""
+"""Feed-forward networks with initialization from a given generator: MLP, Q function, critics, encoder."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def activation_name(activation: str | Callable[..., Any] | None) -> str:
 
 @final
 class _EmptyLinear(nn.Linear):
-    """Draws nothing by itself; ``nn.utils.skip_init`` does the same, and loads half of torch's compiler for it."""
+    """A linear layer with unset weights, like ``nn.utils.skip_init``, which would load half of torch's compiler."""
 
     def reset_parameters(self) -> None:
         """Leave the weights unset."""
@@ -90,16 +90,16 @@ def initialize_linear(
         generator: Source of the draws.
         init: ``"xavier_uniform"``: weights within ``sqrt(6 / (in + out))``, bias 0 (Glorot and Bengio 2010).
             ``"oyster"`` (the reference implementation of PEARL): hidden weights within ``1 / sqrt(out)``, bias 0.1;
-            last layer, bias too, within ``last_bound``. ``"orthogonal"`` (usual for PPO): orthogonal rows or columns of
-            length ``sqrt(2)``, in the last layer ``last_gain``; bias 0 (Saxe et al. 2014, arXiv:1312.6120).
-            ``"fan_in"`` (usual for off-policy learners; PyTorch does it): weights and bias within ``1 / sqrt(in)``.
+            last layer, including bias, within ``last_bound``. ``"orthogonal"`` (common for PPO): orthogonal rows or
+            columns of length ``sqrt(2)``, in the last layer ``last_gain``; bias 0 (Saxe et al. 2014, arXiv:1312.6120).
+            ``"fan_in"`` (common for off-policy learners; PyTorch's default): weights and bias within ``1 / sqrt(in)``.
         last: Whether this is the output layer.
-        heads: Number of equal outputs side by side in the layer, each initialized as a layer of its own.
+        heads: Number of equal parts of the outputs, each initialized as a separate layer.
         last_bound: See ``init``.
         last_gain: See ``init``.
 
     Note:
-        oyster calls its hidden bound fan-in but reads the first axis of torch's ``(out, in)`` weights; so do we.
+        oyster calls its hidden bound fan-in, but uses the first axis of torch's ``(out, in)`` weights, as we do.
 
     Raises:
         UnknownNameError: There is no such ``init``.
@@ -129,13 +129,13 @@ def initialize_linear(
 
 
 def _uniform(tensor: torch.Tensor, bound: float, generator: torch.Generator) -> None:
-    # Drawn on the generator's device, so that the weights do not depend on where the module lives.
+    # Drawn on the generator's device, so that the weights do not depend on the module's device.
     values = torch.rand(tensor.shape, generator=generator, device=generator.device)
     tensor.copy_(values * (2.0 * bound) - bound)
 
 
 def _orthogonal(tensor: torch.Tensor, gain: float, generator: torch.Generator) -> None:
-    """Rows (of a tall matrix: columns) at right angles, of length ``gain``, uniform among all such matrices."""
+    """Orthogonal rows (columns of a tall matrix) of length ``gain``, uniformly distributed among such matrices."""
     tall = max(tensor.shape), min(tensor.shape)
     values = torch.randn(tall, generator=generator, device=generator.device)
     q, r = torch.linalg.qr(values)
@@ -150,12 +150,12 @@ def perceptron(
     hidden_nonlinearity: str,
     affine: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor] = stacked_linear,
 ) -> torch.Tensor:
-    """Outputs of a perceptron, or of stacks (see ``stacked_linear``), as a differentiable function; the last is affine.
+    """Outputs of an MLP, or of stacks (see ``stacked_linear``), as a differentiable function; the last layer is affine.
 
     Args:
         x: Rows ``(..., in)``.
-        weights: Of each layer, ``(out, in)``.
-        biases: Of each layer, ``(out,)``.
+        weights: Weight of each layer, ``(out, in)``.
+        biases: Bias of each layer, ``(out,)``.
         hidden_nonlinearity: Name of the activation between layers.
         affine: A layer of rows, a weight and a bias; they may then have other shapes.
     """
@@ -176,7 +176,7 @@ class MLP(FlatParameters, nn.Module):
         hidden_nonlinearity: Activation of the hidden layers: a name, torch function or ``nn`` class.
         output_nonlinearity: Activation of the output; ``None`` for none.
         init: See ``initialize_linear``.
-        output_heads: Number of equal parts of the output that are initialized apart.
+        output_heads: Number of equal parts of the output that are initialized separately.
         last_bound: See ``initialize_linear``.
         last_gain: See ``initialize_linear``.
         generator: Source of the initial weights; ``None`` means fresh entropy. Torch's global generator is not used.
@@ -211,7 +211,7 @@ class MLP(FlatParameters, nn.Module):
         self.reinitialize(generator)
 
     def reinitialize(self, generator: torch.Generator | None = None) -> None:
-        """Draw all weights anew, in place; ``None`` means fresh entropy."""
+        """Reinitialize all weights in place; ``None`` means fresh entropy."""
         if generator is None:
             generator = torch_generator(fresh_seed())
         layers = cast("list[nn.Linear]", list(self.layers))
@@ -245,7 +245,7 @@ class MLP(FlatParameters, nn.Module):
         return _ACTIVATIONS[self.output_nonlinearity](x)
 
     def outputs(self, parameters: Mapping[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
-        """``forward`` as a pure function of ``parameters``, those of one network or stacks (see ``stacked_linear``)."""
+        """``forward`` as a pure function of ``parameters``, of one network or stacks (see ``stacked_linear``)."""
         weights, biases = (
             [parameters[f"layers.{k}.{part}"] for k in range(len(self.layers))] for part in ("weight", "bias")
         )
@@ -283,12 +283,12 @@ class QFunction(MLP):
         self.env_spec = spec
 
     def forward(self, x: torch.Tensor, *more: torch.Tensor) -> torch.Tensor:
-        """Values ``(..., 1)`` of observations and actions (in any number of parts), side by side in the last axis."""
+        """Values ``(..., 1)`` of observations and actions (in any number of parts, which are concatenated)."""
         return super().forward(torch.cat((x, *more), dim=-1))
 
 
 ContinuousMLPQFunction = QFunction
-"""The name that garage gives to ``QFunction``."""
+"""garage's name of ``QFunction``."""
 
 
 def is_plain(layer: nn.Module) -> bool:
@@ -298,12 +298,12 @@ def is_plain(layer: nn.Module) -> bool:
 
 
 def check_layers(policy: nn.Module, net: Any) -> None:
-    """Check the network of a policy of ours, which acts by the weights and biases of its layers alone.
+    """Check the network of a policy of metaroll, whose acting path uses the weights and biases of its layers alone.
 
     Raises:
-        TypeError: It is no ``MLP``, or a layer computes something else than ``nn.Linear`` does.
+        TypeError: It is not an ``MLP``, or a layer computes something else than ``nn.Linear``.
     """
-    hint = "derive a policy with an act of its own, which knows it, from ActingPolicy"
+    hint = "derive a policy with its own act from ActingPolicy"
     name = type(policy).__name__
     if type(net) is not MLP:
         raise TypeError(f"the net of a {name} must be an MLP, got {type(net).__name__}: {hint}")
@@ -315,7 +315,7 @@ def check_layers(policy: nn.Module, net: Any) -> None:
 
 
 class MLPEncoder(MLP):
-    """Encoder of context rows: ``(X, N, input_dim) -> (X, N, output_dim)``; keeps no memory, so ``reset`` does nothing.
+    """Encoder of context rows: ``(X, N, input_dim) -> (X, N, output_dim)``; stateless, so ``reset`` does nothing.
 
     Args:
         input_dim: Width of a context row, or an ``InOutSpec`` that gives both widths.
@@ -355,25 +355,24 @@ class MLPEncoder(MLP):
         )
 
     def reset(self, do_resets: Any = None) -> None:
-        """Forget what was encoded: nothing to do here, recurrent encoders have."""
+        """Does nothing; recurrent encoders reset their hidden state here."""
 
 
 class Critics(nn.Module):
-    """K action values ``Q_k(s, a)`` of perceptrons of one shape, computed together; or distributions of them, as atoms.
+    """K action-value MLPs ``Q_k(s, a)`` of the same shape, evaluated together; or distributional ones, with atoms.
 
-    Layer l of all of them is one weight ``(K, out, in)`` and one bias ``(K, out)``, so that K critics take one product
-    of matrices per layer.
+    Layer l of all critics is one weight ``(K, out, in)`` and one bias ``(K, out)``.
 
     Args:
-        env_spec: Spaces; observations and actions side by side are the input. Discrete actions are none: critics say
-            the values of all of them.
+        env_spec: Spaces; the input is the concatenation of observation and action. With Discrete actions, it is the
+            observation, and critics return the values of all actions.
         count: Number of critics K.
         hidden_sizes: Widths of the hidden layers.
         hidden_nonlinearity: See ``MLP``.
-        num_atoms: Numbers that each critic says of an action in a Box, whose value is their mean; ``None``: the value.
-        init: See ``initialize_linear``; each critic draws weights of its own.
-        encoder: Makes features of observations, for all critics (an ``ObservationEncoder``); ``None``: they take
-            observations as they are.
+        num_atoms: Number of atoms of each critic for Box actions, whose mean is the value; ``None``: the value itself.
+        init: See ``initialize_linear``; each critic has its own random weights.
+        encoder: Features of observations, shared by all critics (an ``ObservationEncoder``); ``None``: observations are
+            the features.
         generator: Source of the initial weights; ``None`` means fresh entropy.
     """
 
@@ -399,12 +398,12 @@ class Critics(nn.Module):
 
     @classmethod
     def of(cls, qf: MLP, count: int, generator: torch.Generator) -> Critics:
-        """``qf`` as the first of ``count`` critics, the others with weights that are drawn anew."""
-        others = [copy.deepcopy(qf) for _ in range(count - 1)]
-        for other in others:
-            other.reinitialize(generator)
+        """``qf`` as the first of ``count`` critics; the others are copies with newly initialized weights."""
+        copies = [copy.deepcopy(qf) for _ in range(count - 1)]
+        for network in copies:
+            network.reinitialize(generator)
         critics = cls.__new__(cls)
-        critics._build([qf, *others], None)
+        critics._build([qf, *copies], None)
         return critics
 
     def _build(self, single: Sequence[MLP], encoder: nn.Module | None, num_outputs: int | None = None) -> None:
@@ -425,8 +424,8 @@ class Critics(nn.Module):
 
         Args:
             observations: Flat.
-            actions: In the policy's units; ``None`` where they are Discrete.
-            fixed: No gradient for the weights: only one for the actions (a third of a backward pass less).
+            actions: In the policy's units; ``None`` for Discrete actions.
+            fixed: No gradient for the weights, only for the actions (saves a third of a backward pass).
             first: Only the first critic: ``(1, B)``.
         """
         weights, biases = list(self.weights), list(self.biases)
@@ -438,7 +437,7 @@ class Critics(nn.Module):
             with torch.set_grad_enabled(torch.is_grad_enabled() and not fixed):
                 observations = self.encoder(observations)
         x = observations if actions is None else torch.cat((observations, actions), dim=-1)
-        # One critic after the other: what belongs to one of them fits into a cache.
+        # One critic after the other: the data of one of them fit into the cache.
         each = zip(*(p.unbind() for p in (*weights, *biases)), strict=True)
         depth, activation = len(weights), self.hidden_nonlinearity
         values = torch.stack([perceptron(x, layers[:depth], layers[depth:], activation) for layers in each])
@@ -446,7 +445,7 @@ class Critics(nn.Module):
 
 
 def _widths(spec: EnvSpec, encoder: Any, num_atoms: int | None = None) -> tuple[int, int | None]:
-    """Numbers of inputs and outputs of a critic; ``None`` for its value alone."""
+    """Numbers of inputs and outputs of a critic; ``None`` outputs for a single value."""
     features = spec.obs_dim if encoder is None else int(encoder.output_dim)
     if isinstance(spec.action_space, gymnasium.spaces.Discrete):
         return features, spec.act_dim
@@ -460,12 +459,12 @@ def _stack(parameters: Sequence[Tensor]) -> nn.Parameter:
 def critics_of(
     qf: Any, env_spec: EnvSpec, count: int, generator: torch.Generator, num_atoms: int | None = None
 ) -> Critics:
-    """What was given as ``qf`` as ``count`` critics (of ``num_atoms`` each).
+    """``qf`` as ``count`` critics (with ``num_atoms`` each).
 
     Raises:
-        ShapeError: It is of another width.
-        TypeError: It is something else than ``Critics`` or a ``QFunction``.
-        ValueError: It holds another number of critics than ``count``.
+        ShapeError: It has the wrong width.
+        TypeError: It is neither ``Critics`` nor a ``QFunction``.
+        ValueError: It does not have ``count`` critics.
     """
     single = _widths(env_spec, None, num_atoms)[1] is None
     if isinstance(qf, MLP) and single:
@@ -487,5 +486,5 @@ def _outputs_text(num_outputs: int | None) -> str:
 
 
 def target_of(module: nn.Module) -> Any:
-    """A copy without gradients: a target network, equal to ``module`` now."""
+    """A target network: a copy of ``module`` without gradients."""
     return copy.deepcopy(module).requires_grad_(False)

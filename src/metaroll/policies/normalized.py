@@ -1,4 +1,4 @@
-"""A policy between normalized observations and the action space of its environment."""
+"""A policy with normalized observations, and actions scaled to the action space of its environment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from metaroll.checks import check_number, domain_row
 from metaroll.functional.distributions import ActionDistribution
 from metaroll.functional.running_moments import Moments, no_moments
 from metaroll.policies.acting import ActingPolicy
-from metaroll.policies.parameters import beside, part_of
+from metaroll.policies.parameters import broadcast_over, part_of
 from metaroll.policies.scaling import ActionScaling
 from metaroll.types import Context, EnvSpec, PolicyState
 
@@ -26,32 +26,32 @@ _TINY = 1e-8
 
 
 def widened_spec(env_spec: EnvSpec, num_more: int) -> EnvSpec:
-    """``env_spec`` with flat observations that have ``num_more`` further entries, for a policy that observes more."""
+    """``env_spec`` with flat observations with ``num_more`` further entries, for a policy with additional inputs."""
     width = env_spec.obs_dim + num_more
     space = gymnasium.spaces.Box(-np.inf, np.inf, (width,), np.float32)
     return EnvSpec(space, env_spec.action_space, env_spec.max_episode_length)
 
 
 class NormalizedPolicy(ActingPolicy):
-    """Acts as ``policy`` does on ``clip((obs - mean) / std, -c, c)``, and brings its actions into the action space.
+    """Acts like ``policy`` on ``clip((obs - mean) / std, -c, c)``, with actions scaled to the action space.
 
-    Mean and standard deviation are parameters that no gradient reaches: they travel with the others to the workers and
-    into snapshots, and stand still in evaluations. A learner sets them (``set_observation_moments``).
+    Mean and standard deviation are parameters without gradient: workers and snapshots receive them with the others, and
+    evaluations do not update them. A learner sets them (``set_observation_moments``).
 
-    Entries of actions with two bounds are mapped from [-1, 1] to these, and all entries are clipped to the bounds that
-    they have; in infos, ``raw_action`` is what ``policy`` chose, with the log-density that it gives. Actions without
-    any bound, and choices, are left as they are.
+    Entries of actions with two bounds are mapped from [-1, 1] to these, and all entries are clipped to their bounds; in
+    infos, ``raw_action`` is the action of ``policy``, which densities refer to. Actions without bounds, and choices,
+    are unchanged.
 
-    A privileged policy observes ``domain_params`` beside each observation, ``obs`` above then being both side by side.
-    The engine reads them when a rollout starts, from the environment or (where it does not tell them) from the plan.
+    A privileged policy observes ``domain_params`` in addition to each observation; ``obs`` above then is both,
+    concatenated. The engine reads them when a rollout starts, from the environment, or else from the plan.
 
     Args:
         policy: Any policy of metaroll.
-        normalize_observations: Without it, observations are handed on as they are.
-        scale_actions: Without it, actions are handed on as they are.
+        normalize_observations: Whether to normalize observations.
+        scale_actions: Whether to scale and clip actions.
         clip_observations: The bound c.
-        domain_params: Names of what a privileged policy observes. ``policy`` then is built for ``widened_spec(env_spec,
-            len(domain_params))``.
+        domain_params: Names of the domain parameters that a privileged policy observes. ``policy`` then is built for
+            ``widened_spec(env_spec, len(domain_params))``.
         env_spec: Spec of the environment; needed with ``domain_params`` only.
     """
 
@@ -76,7 +76,7 @@ class NormalizedPolicy(ActingPolicy):
         super().__init__(spec, replace(policy.info, takes_domain_params=takes_domain_params))
         self.domain_params = tuple(domain_params)
         self.input_dim = self.obs_dim + len(self.domain_params)
-        """Numbers that ``policy`` sees: those of an observation, and the domain parameters."""
+        """Width of the inputs of ``policy``: an observation, and the domain parameters."""
         if policy.obs_dim != self.input_dim:
             raise ValueError(
                 f"policy must be built for rows of {self.input_dim} numbers (observation, domain_params), got "
@@ -94,14 +94,14 @@ class NormalizedPolicy(ActingPolicy):
         self.action_bounds = None if self._scaling is None else self._scaling.bounds
 
     def set_observation_moments(self, mean: np.ndarray, std: np.ndarray) -> None:
-        """Normalize with ``mean`` and ``std (input_dim,)`` from now on; an entry that never varied is only centered."""
+        """Set ``mean`` and ``std (input_dim,)`` of the normalization; entries that never varied are only centered."""
         with torch.no_grad():
             self.obs_mean.copy_(torch.from_numpy(np.asarray(mean, dtype=np.float32)))
             scale = np.where(std > _TINY, 1.0 / np.maximum(std, _TINY), 1.0)
             self.obs_scale.copy_(torch.from_numpy(scale.astype(np.float32)))
 
     def observation_moments(self, num_rows: int) -> Moments:
-        """The moments that it normalizes with, as of ``num_rows`` rows; those of no rows if they were never set."""
+        """The moments of the normalization, with the weight of ``num_rows`` rows; of no rows if they were never set."""
         if not self.normalize_observations:
             return no_moments(self.input_dim)
         mean, scale = (part.detach().cpu().numpy().astype(np.float64) for part in (self.obs_mean, self.obs_scale))
@@ -110,7 +110,7 @@ class NormalizedPolicy(ActingPolicy):
         return Moments(num_rows, mean, num_rows / np.square(scale))
 
     def normalized(self, obs: np.ndarray) -> np.ndarray:
-        """Rows ``(..., input_dim)`` as ``policy`` sees them, float32; fresh memory."""
+        """Normalized rows ``(..., input_dim)`` for ``policy``, float32, in new memory."""
         if not self.normalize_observations:
             return np.array(obs, dtype=np.float32)
         mean, scale = self.obs_mean.detach().cpu().numpy(), self.obs_scale.detach().cpu().numpy()
@@ -124,19 +124,19 @@ class NormalizedPolicy(ActingPolicy):
         return self.policy(obs, *more)
 
     def action_distribution(self, parameters: Mapping[str, torch.Tensor], obs: torch.Tensor) -> ActionDistribution:
-        """That of ``policy`` on normalized ``obs (..., input_dim)``: of what it chooses, before that is scaled."""
+        """The distribution of ``policy`` on normalized ``obs (..., input_dim)``, of actions before scaling."""
         if self.normalize_observations:
-            mean, scale = (beside(parameters[name], obs) for name in ("obs_mean", "obs_scale"))
+            mean, scale = (broadcast_over(parameters[name], obs) for name in ("obs_mean", "obs_scale"))
             obs = ((obs - mean) * scale).clamp(-self.clip_observations, self.clip_observations)
         return self.policy.action_distribution(part_of(parameters, "policy"), obs)
 
     @property
     def has_distributions(self) -> bool:
-        """Whether ``policy`` has."""
+        """See ``policy``."""
         return self.policy.has_distributions
 
     def unscaled(self, actions: np.ndarray) -> np.ndarray:
-        """Flat actions ``(..., act_dim)`` of the environment in the units of ``policy``, float32."""
+        """Flat environment actions ``(..., act_dim)`` in the units of ``policy``, float32."""
         return np.asarray(actions, dtype=np.float32) if self._scaling is None else self._scaling.unscaled(actions)
 
     def initial_state(
@@ -145,21 +145,21 @@ class NormalizedPolicy(ActingPolicy):
         generators: Sequence[np.random.Generator],
         domain_params: Sequence[Mapping[str, Any] | None] | None = None,
     ) -> PolicyState:
-        """State rows of ``policy``, and what a privileged one observes: ``{"domain": (N, D)}``.
+        """State rows of ``policy``, and the domain parameters of a privileged one: ``{"domain": (N, D)}``.
 
         Args:
             contexts: See ``types.Policy``.
             generators: See ``types.Policy``.
-            domain_params: Those of each rollout, if they are known.
+            domain_params: Domain parameters of each rollout, if known.
 
         Raises:
-            DataError: A domain parameter that ``policy`` must observe is not known.
+            DataError: A domain parameter that ``policy`` observes is unknown.
         """
         state = self.policy.initial_state(contexts, generators, domain_params)
         if not self.domain_params:
             return state
-        told = [None] * len(contexts) if domain_params is None else domain_params
-        rows = [domain_row(self.domain_params, each, "the rollout's environment") for each in told]
+        params = [None] * len(contexts) if domain_params is None else domain_params
+        rows = [domain_row(self.domain_params, each, "the rollout's environment") for each in params]
         return {**state, "domain": np.array(rows, dtype=np.float32)}
 
     def act(
@@ -180,7 +180,7 @@ class NormalizedPolicy(ActingPolicy):
     def _seen(
         self, obs: np.ndarray, state: PolicyState, parameters: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        """What ``policy`` gets: rows, and its parameters."""
+        """Inputs of ``policy``: rows, and its parameters."""
         moments, inner = self._split(parameters, len(obs))
         if self.domain_params:
             obs = np.concatenate([np.asarray(obs, dtype=np.float32), state["domain"]], axis=1)
@@ -205,12 +205,12 @@ class NormalizedPolicy(ActingPolicy):
         return self._scaling.scaled(action, torch_namespace), following, {**infos, "raw_action": action}
 
     def with_actions_taken(self, state: PolicyState, actions: np.ndarray) -> PolicyState:
-        """As ``policy``, in its units; ``actions (N, act_dim)``."""
+        """See ``policy``, in its units; ``actions (N, act_dim)``."""
         return self.policy.with_actions_taken(state, actions if self._scaling is None else self.unscaled(actions))
 
 
 def _normalize(obs: np.ndarray, mean: np.ndarray, scale: np.ndarray, clip: float) -> np.ndarray:
-    # Entry by entry, so that a row's bits do not depend on the other rows.
+    # Elementwise, so that a row's bits do not depend on the other rows.
     rows = np.subtract(obs, mean, dtype=np.float32, casting="same_kind")
     rows *= scale
     np.maximum(rows, np.float32(-clip), out=rows)

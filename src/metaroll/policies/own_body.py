@@ -1,4 +1,4 @@
-"""A torch module of the user's as the body of a policy: it makes features, the policy's output layer makes actions."""
+"""A user's torch module as the body of a policy: it computes features, the policy's output layer computes actions."""
 
 from __future__ import annotations
 
@@ -32,28 +32,28 @@ __all__ = [
 
 _TRIED_ROWS = 3
 _FAR = 1e4
-"""Spaces without bounds are drawn from, and may give numbers that no network takes."""
+"""Samples of unbounded spaces may be larger than networks can handle."""
 _DTYPES = (torch.float32, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
 _LARGEST_EXACT = 2**24
 """Integers up to here are exact in float32."""
 _SEED = "seed"
-"""Beside weights and buffers in the state of a body that draws."""
+"""Additional entry in the state of a body with random numbers (dropout)."""
 _SMALL_STEP, _LARGEST_ERROR = 1e-6, 1e-3
-"""Of second derivatives by differences, in float64."""
+"""Step and relative error of second derivatives by finite differences, in float64."""
 
 
 @final
 class OwnBody(nn.Module):
-    """Features ``(..., output_dim)`` of observations ``(..., input_dim)``, by a module that takes and gives rows.
+    """Features ``(..., output_dim)`` of observations ``(..., input_dim)``, by a module on rows.
 
-    The module is in evaluation mode but in passes that a gradient is taken of: acting, targets and evaluations use the
+    The module is in evaluation mode except in passes with a gradient: acting, targets and evaluations use the running
     moments of batch normalization, and no dropout.
 
     Args:
-        module: Takes float32 rows ``(N, input_dim)``, gives float32 rows ``(N, output_dim)``.
+        module: Maps float32 rows ``(N, input_dim)`` to float32 rows ``(N, output_dim)``.
         input_dim, output_dim: Widths.
-        seed: Of what the module draws from global generators in training mode (dropout); ``None``: nothing.
-        takes_one_row: Whether a gradient can be taken of a single row, which batch normalization refuses.
+        seed: Seed of the module's draws from global generators in training mode (dropout); ``None``: none.
+        takes_one_row: Whether a single row can have a gradient, which batch normalization refuses.
 
     Attributes:
         passes: Number of training passes so far, a buffer ``()``, so that a resumed run draws the same dropout masks.
@@ -76,12 +76,12 @@ class OwnBody(nn.Module):
 
         Raises:
             ShapeError: Observations have another width.
-            ValueError: A gradient is to be taken of one row, which the module does not take (batch normalization).
+            ValueError: The module cannot compute a gradient of a single row (batch normalization).
         """
         if rows.shape[-1] != self.input_dim:
             raise ShapeError(f"observations must have {self.input_dim} numbers each, got shape {tuple(rows.shape)}")
         own = next(self.module.parameters(), None)
-        # A copy: the module may work in place, and these are rows of the caller, or of a replay buffer.
+        # A copy: the module may work in place, and the rows belong to the caller, or to a replay buffer.
         flat = rows.reshape(-1, self.input_dim).to(torch.float32 if own is None else own.dtype, copy=True)
         features = self._learning(flat) if torch.is_grad_enabled() else self.module(flat)
         return features.reshape(*rows.shape[:-1], self.output_dim)
@@ -100,8 +100,8 @@ class OwnBody(nn.Module):
                 raise
             raise ValueError(
                 f"{_option_with_name(type(self.module).__name__)} cannot compute a gradient of a single row (batch "
-                f"normalization): {error}; {option_name('batch_size')} must be 2 or more; or use nn.LayerNorm in place "
-                "of batch normalization. Where nothing is learned: with torch.no_grad()"
+                f"normalization): {error}; {option_name('batch_size')} must be 2 or more; or use nn.LayerNorm instead "
+                "of batch normalization. Without training: with torch.no_grad()"
             ) from error
         finally:
             self.module.eval()
@@ -126,17 +126,17 @@ class OwnBody(nn.Module):
 
 
 def has_own_body(policy: Any) -> bool:
-    """Whether a policy, or the one that it acts around, sees through an ``OwnBody``."""
+    """Whether a policy, or the inner one of a wrapper, has an ``OwnBody``."""
     return isinstance(policy, nn.Module) and any(isinstance(part, OwnBody) for part in policy.modules())
 
 
 def takes_one_row(policy: nn.Module) -> bool:
-    """Whether a gradient can be taken of what a policy makes of a single row."""
+    """Whether a policy can compute a gradient of a single row."""
     return all(part.takes_one_row for part in policy.modules() if isinstance(part, OwnBody))
 
 
 def check_picklable(policy: Any) -> None:
-    """Error that names the network of the user's by which ``policy`` cannot be sent to workers, if it is one.
+    """Raise an error that names the user's network if it keeps ``policy`` from being sent to workers.
 
     Raises:
         NotPicklableError: A module cannot be pickled.
@@ -155,19 +155,19 @@ def check_picklable(policy: Any) -> None:
 
 
 def as_body(given: Any, env_spec: EnvSpec, generator: torch.Generator) -> OwnBody:
-    """What was given as ``policy`` as a body.
+    """The argument ``policy`` as a body.
 
     Args:
-        given: A module, which is copied and keeps its weights; or a class or function that makes one of ``env_spec``,
-            with weights that follow from ``generator`` alone.
-        env_spec: What the policy sees.
-        generator: Seeds all that making and trying the module draws from global generators, which stay as they are.
+        given: A module, which is copied and keeps its weights; or a class or function that makes one from ``env_spec``,
+            with weights determined by ``generator`` alone.
+        env_spec: Spaces of the policy.
+        generator: Seeds the global generators while the module is made and tested; they are restored afterwards.
 
     Raises:
-        ShapeError: The module does not take rows of observations, or does not give rows of features.
-        TypeError: It is no module, makes none, has numbers of a type that does not travel to workers, or gives its
-            parameters no gradient.
-        ValueError: It gives NaN or Inf, a row depends on the others, or it draws or remembers what no seed tells.
+        ShapeError: The module does not accept rows of observations, or does not return rows of features.
+        TypeError: It is not a module, does not make one, has tensors of an unsupported type, or computes no gradient
+            for its parameters.
+        ValueError: It returns NaN or Inf, rows depend on each other, or it has random numbers or state beyond the seed.
     """
     name = name_of(given)
     seed = int(torch.randint(2**62, (1,), generator=generator, device=generator.device))
@@ -183,15 +183,15 @@ def as_body(given: Any, env_spec: EnvSpec, generator: torch.Generator) -> OwnBod
 
 
 def name_of(given: Any) -> str:
-    """The name of a class or function, or that of the class of anything else."""
+    """The name of a class or function; for other objects, that of their class."""
     return given.__name__ if isinstance(given, type | FunctionType) else type(given).__name__
 
 
 def _made(given: Any, name: str, env_spec: EnvSpec) -> nn.Module:
     if isinstance(given, Policy):
         raise NetworkError(
-            f"{option_name('policy')} must be a torch.nn.Module that makes features of observations, got {name}, which "
-            f"acts by itself: give it to the learner, metaroll.SAC(env_spec, policy=...), say"
+            f"{option_name('policy')} must be a torch.nn.Module from observations to features, got {name}, which is a "
+            f"policy: pass it to the learner, for example metaroll.SAC(env_spec, policy=...)"
         )
     if isinstance(given, nn.Module):
         try:
@@ -207,8 +207,8 @@ def _made(given: Any, name: str, env_spec: EnvSpec) -> nn.Module:
     except Exception as error:
         raise NetworkError(
             f"{_option_with_name(name)} cannot be made: {name}(env_spec) raised {type(error).__name__}: {error}; it is "
-            "called with the EnvSpec of what the policy sees, whose obs_dim is the width of its rows: "
-            "policy=lambda spec: MyModule(spec.obs_dim), say"
+            "called with the EnvSpec of the policy, whose obs_dim is the width of its rows: for example "
+            "policy=lambda spec: MyModule(spec.obs_dim)"
         ) from error
     if not isinstance(module, nn.Module) or isinstance(module, Policy):
         raise NetworkError(_not_a_module(module, f", of {name}(env_spec)"))
@@ -223,7 +223,7 @@ def _not_a_module(value: Any, where: str = "") -> str:
 
 
 def _hint(given: Any) -> str:
-    """What a class of torch itself, which takes no EnvSpec for an argument, should have been."""
+    """Hint for a class of torch itself, which does not take an EnvSpec."""
     if not isinstance(given, type) or given.__module__.partition(".")[0] != "torch":
         return ""
     name = given.__name__
@@ -238,7 +238,7 @@ def _option_with_name(name: str) -> str:
 
 
 def _rows_of(env_spec: EnvSpec, seed: int) -> Tensor:
-    """Rows as the policy sees them, ``(3, obs_dim)``."""
+    """Random flat observations, ``(3, obs_dim)``."""
     space = copy.deepcopy(env_spec.observation_space)
     space.seed(seed % 2**31)
     drawn = [gymnasium.spaces.flatten(space, space.sample()) for _ in range(_TRIED_ROWS)]
@@ -248,7 +248,7 @@ def _rows_of(env_spec: EnvSpec, seed: int) -> Tensor:
 
 @torch.no_grad()
 def _tried(module: nn.Module, name: str, rows: Tensor, hint: str) -> Tensor:
-    """Features of ``rows``, once they are known to be such; a pass that fails is told with ``hint``."""
+    """Checked features of ``rows``; the error of a failing pass includes ``hint``."""
     width = rows.shape[1]
     try:
         features = module(rows.clone())
@@ -276,14 +276,14 @@ def _tried(module: nn.Module, name: str, rows: Tensor, hint: str) -> Tensor:
         )
     if not torch.allclose(features, torch.cat(alone), rtol=1e-3, atol=1e-4):
         raise ValueError(
-            f"{_option_with_name(name)} must treat each row by itself, and without chance, in evaluation mode: a row "
-            "alone gives other features than beside others (an nn.GRU or nn.LSTM takes rows for steps in time)"
+            f"{_option_with_name(name)} must treat each row independently and deterministically in evaluation mode: a "
+            "row alone gives other features than in a batch (an nn.GRU or nn.LSTM takes rows for steps in time)"
         )
     return features
 
 
 def _draws(module: nn.Module, name: str, rows: Tensor) -> bool:
-    """Whether a pass in training mode draws from global generators; it must follow from these, and from tensors."""
+    """Whether a training pass draws from global generators, which (with its tensors) must determine the result."""
     drawn, passes, features = False, [], rows
     try:
         copied = copy.deepcopy(module).train()
@@ -304,9 +304,8 @@ def _draws(module: nn.Module, name: str, rows: Tensor) -> bool:
         ) from error
     if not features.requires_grad and any(value.requires_grad for value in module.parameters()):
         raise NetworkError(
-            f"{_option_with_name(name)} gives its parameters no gradient: its features must depend on them, and "
-            "without torch.no_grad(), detach() or NumPy on the way; parameters that stay as they are: "
-            "requires_grad_(False)"
+            f"{_option_with_name(name)} computes no gradient for its parameters: its features must depend on them, "
+            "without torch.no_grad(), detach() or NumPy in between; to freeze parameters: requires_grad_(False)"
         )
     one, other = passes
     if len(one) != len(other) or not all(map(_are_same, one, other)):
@@ -319,7 +318,7 @@ def _draws(module: nn.Module, name: str, rows: Tensor) -> bool:
 
 
 def _takes_one_row(module: nn.Module, rows: Tensor) -> bool:
-    """Whether a pass of a single row in training mode gives finite features."""
+    """Whether a training pass with a single row gives finite features."""
     copied = copy.deepcopy(module).train()
     try:
         with torch.no_grad():
@@ -335,12 +334,12 @@ def _are_same(one: Tensor, other: Tensor) -> bool:
 def _differ(one: GlobalStates, other: GlobalStates) -> bool:
     """Whether states of ``random``, NumPy or torch on the CPU differ."""
     words = [states[1][1] for states in (one, other)]
-    rest = [(states[0], *states[1][2:]) for states in (one, other)]
-    return rest[0] != rest[1] or not np.array_equal(*words) or not torch.equal(one[2], other[2])
+    scalars = [(states[0], *states[1][2:]) for states in (one, other)]
+    return scalars[0] != scalars[1] or not np.array_equal(*words) or not torch.equal(one[2], other[2])
 
 
 def _keep_buffers(module: nn.Module) -> None:
-    """Snapshots hold all buffers, those too that are registered as not persistent."""
+    """Make all buffers persistent, so that snapshots include them."""
     kept = module.state_dict()
     for path, part in module.named_modules():
         for name, value in list(part.named_buffers(recurse=False)):
@@ -349,7 +348,7 @@ def _keep_buffers(module: nn.Module) -> None:
 
 
 def _check_numbers(module: nn.Module, name: str) -> None:
-    """``TypeError`` unless parameters and buffers, all of which snapshots are to hold, travel as float32."""
+    """Raise ``TypeError`` unless all parameters and buffers, which snapshots include, are exact in float32."""
     _keep_buffers(module)
     for part, value in tensors_of(module).items():
         if value.dtype not in _DTYPES:
@@ -367,7 +366,7 @@ def _check_numbers(module: nn.Module, name: str) -> None:
     state = module.state_dict()
     if lost := [part for part in tensors_of(module) if part not in state]:
         raise NetworkError(
-            f"{_option_with_name(name)} must have all that it holds in its state_dict, got {lost[0]} outside of it"
+            f"{_option_with_name(name)} must have all its tensors in its state_dict, got {lost[0]} outside of it"
         )
     for part, value in state.items():
         if not isinstance(value, Tensor):
@@ -377,15 +376,15 @@ def _check_numbers(module: nn.Module, name: str) -> None:
 
 
 def check_stacks(policy: Any, distribution: Callable[[Tensor, Tensor], Any], second_order: bool) -> None:
-    """Try what meta-gradients need of a policy with an ``OwnBody``: stacks of parameters, and derivatives of gradients.
+    """Test a policy with an ``OwnBody`` for meta-gradients: stacks of parameters, and second derivatives.
 
     Args:
         policy: The policy.
-        distribution: Of its actions, by flat parameters ``(2, P)`` and observations ``(2, N, obs_dim)``.
-        second_order: Whether gradients must have derivatives.
+        distribution: Action distribution for flat parameters ``(2, P)`` and observations ``(2, N, obs_dim)``.
+        second_order: Whether second derivatives are needed.
 
     Raises:
-        TypeError: The body cannot do that.
+        TypeError: The body does not support this.
     """
     body = next(part for part in policy.modules() if isinstance(part, OwnBody))
     where = f"{_option_with_name(type(body.module).__name__)} cannot be meta-learned"
@@ -411,8 +410,8 @@ def check_stacks(policy: Any, distribution: Callable[[Tensor, Tensor], Any], sec
     except Exception as error:
         raise NetworkError(
             f"{where}: a gradient over a stack of 2 sets of parameters (torch.func.vmap) raised "
-            f"{type(error).__name__}: {error}; use what has neither memory nor chance: nn.LayerNorm or nn.GroupNorm in "
-            "place of batch normalization, no dropout, no nn.GRU or nn.LSTM, nothing in place"
+            f"{type(error).__name__}: {error}; use stateless, deterministic modules: nn.LayerNorm or nn.GroupNorm "
+            "instead of batch normalization, no dropout, no nn.GRU or nn.LSTM, no in-place operations"
         ) from error
     if not second_order:
         return
@@ -426,15 +425,15 @@ def check_stacks(policy: Any, distribution: Callable[[Tensor, Tensor], Any], sec
     norms = _norms_if_apart(product, lambda sets: gradient(sets, False)[1], flat.double(), direction)
     if norms is not None:
         raise NetworkError(
-            f"{where}: the derivative of its gradient is wrong, along a line {norms[0]:.3g}, by differences of the "
-            f"gradient it is {norms[1]:.3g}; {hint}"
+            f"{where}: the derivative of its gradient is wrong: along a random direction it has norm {norms[0]:.3g}, "
+            f"by finite differences of the gradient {norms[1]:.3g}; {hint}"
         )
 
 
 def _norms_if_apart(
     product: Callable[[Tensor], Tensor], gradient: Callable[[Tensor], Tensor], flat: Tensor, direction: Tensor
 ) -> tuple[float, float] | None:
-    """Norms of ``product(flat)`` and of the same by differences of ``gradient``; ``None`` where these agree."""
+    """Norms of ``product(flat)`` and of its finite differences of ``gradient``; ``None`` if they agree."""
     with contextlib.suppress(Exception):  # a module may compute in float32 only
         exact, step = product(flat), _SMALL_STEP * direction
         near = (gradient(flat + step) - gradient(flat - step)) / (2 * _SMALL_STEP)
@@ -450,7 +449,7 @@ def _acting(policy: Any) -> list[Tensor]:
 
 
 def outputs_of(encoder: Any, parameters: Mapping[str, Tensor], rows: Tensor) -> Tensor:
-    """What an encoder makes of ``rows`` with the weights that ``parameters`` hold under ``encoder.``."""
+    """Outputs of an encoder for ``rows``, with the weights named ``encoder.`` in ``parameters``."""
     own = part_of(parameters, "encoder")
     if isinstance(encoder, OwnBody):
         return encoder.outputs(own, rows)

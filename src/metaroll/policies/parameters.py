@@ -23,7 +23,7 @@ __all__ = [
     "ParameterFreePolicy",
     "ParameterLayout",
     "as_one_vector",
-    "beside",
+    "broadcast_over",
     "one_call",
     "part_of",
     "stacked_linear",
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 one_call = threading.RLock()
-"""A ``BoundModule`` changes its module while it runs, which several threads may call."""
+"""Lock for ``BoundModule``, which changes its module while it runs; several threads may call it."""
 
 
 def tensors_of(module: nn.Module) -> dict[str, torch.Tensor]:
@@ -41,10 +41,10 @@ def tensors_of(module: nn.Module) -> dict[str, torch.Tensor]:
 
 @dataclass(frozen=True)
 class ParameterLayout:
-    """Names and shapes of parameters (and buffers) in the order in which a flat vector ``(P,)`` holds them.
+    """Names and shapes of parameters (and buffers) in the order of a flat vector ``(P,)``.
 
-    A stack ``(N, P)`` holds N parameter vectors; its views have a leading axis N, as ``torch.func.vmap`` over
-    ``torch.func.functional_call`` wants it.
+    A stack ``(N, P)`` holds N parameter vectors; its views have a leading axis N, for ``torch.func.vmap`` over
+    ``torch.func.functional_call``.
     """
 
     names: tuple[str, ...]
@@ -52,10 +52,10 @@ class ParameterLayout:
 
     @classmethod
     def of(cls, module: nn.Module, names: Iterable[str] | None = None) -> ParameterLayout:
-        """Layout of all parameters of ``module``, or of parameters and buffers that are named, in the given order.
+        """Layout of all parameters of ``module``, or of the named parameters and buffers, in the given order.
 
         Raises:
-            ValueError: A name is no parameter of the module, and no buffer.
+            ValueError: A name is neither a parameter nor a buffer of the module.
         """
         parameters = tensors_of(module)
         chosen = tuple(name for name, _ in module.named_parameters()) if names is None else tuple(names)
@@ -119,13 +119,13 @@ class ParameterLayout:
 
 @final
 class BoundModule:
-    """A module that is called with other parameters and buffers, and has its own ones again afterwards.
+    """A module to call with other parameters and buffers; its own ones are restored after each call.
 
-    What was given may change in place later, and counts as it then is.
+    The given tensors may change in place later; calls use their current values.
 
     Args:
-        module: Which stays the same object.
-        tensors: By name; what is not there stays the module's. A flat vector holds integers as floats.
+        module: The module, not copied.
+        tensors: Replacements by name; others are the module's. A flat vector holds integers as floats.
     """
 
     def __init__(self, module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
@@ -136,7 +136,7 @@ class BoundModule:
             for name, own in tensors_of(module).items():
                 if name in tensors:
                     given[id(own)] = self._as(own, tensors[name])
-            # Tensors that parts share stand in several places, and have one name.
+            # Tensors that are shared by parts have one name, and several places.
             kept: list[dict[str, Any]] = [d for part in module.modules() for d in (part._parameters, part._buffers)]
             self._places = [(d, name, given[id(own)]) for d in kept for name, own in d.items() if id(own) in given]
 
@@ -148,7 +148,7 @@ class BoundModule:
         return converted
 
     def __call__(self, rows: Tensor) -> Any:
-        """What the module makes of ``rows``."""
+        """Outputs of the module for ``rows``."""
         with one_call:
             for value, source in self._converted:
                 value.copy_(source)
@@ -163,7 +163,7 @@ class BoundModule:
 
 
 def part_of(parameters: Mapping[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
-    """The parameters of a part: those whose names begin with ``prefix.``, without it."""
+    """The parameters of a part: those with names that start with ``prefix.``, which is removed."""
     begin = f"{prefix}."
     return {name.removeprefix(begin): value for name, value in parameters.items() if name.startswith(begin)}
 
@@ -176,20 +176,20 @@ def stacked_linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) ->
     return torch.baddbmm(bias[:, None], rows, weight.transpose(1, 2)).reshape(*x.shape[:-1], weight.shape[1])
 
 
-def beside(values: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+def broadcast_over(values: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     """Parameters ``(D,)``, or stacks ``(M, D)``, with axes of length 1: they broadcast over ``rows (M, ..., D)``."""
     return values.reshape(*values.shape[:-1], *([1] * (rows.ndim - values.ndim)), values.shape[-1])
 
 
 @torch.no_grad()
 def as_one_vector(module: nn.Module, names: Sequence[str] | None = None) -> Tensor:
-    """Make the parameters of ``module`` views of one vector ``(P,)``, which is returned, and follows them.
+    """Turn the parameters of ``module`` into views of one vector ``(P,)``, which is returned.
 
-    Optimizers that are made before lose nothing: parameters stay the same objects.
+    Existing optimizers stay valid: the parameters remain the same objects.
 
     Args:
-        module: All its parameters must be of one dtype, on one device.
-        names: Those to take, in this order; ``None`` means all.
+        module: All its parameters must have the same dtype and device.
+        names: Names of the parameters, in this order; ``None`` means all.
     """
     layout = ParameterLayout.of(module, names)
     parameters = dict(module.named_parameters())
@@ -203,7 +203,7 @@ def as_one_vector(module: nn.Module, names: Sequence[str] | None = None) -> Tens
 
 
 class FlatParameters:
-    """Mixin for torch modules: all parameters as one flat vector; of a policy also the buffers that it acts by."""
+    """Mixin for torch modules: all parameters as one flat vector, including buffers that a policy acts with."""
 
     def get_param_values(self: Any) -> np.ndarray:
         """All parameters of the module, float32 ``(P,)``, a copy on the CPU."""
@@ -213,7 +213,7 @@ class FlatParameters:
         """Write ``flat (P,)`` into the parameters, in place.
 
         Raises:
-            ShapeError: There are not so many parameters.
+            ShapeError: ``flat`` has the wrong length.
         """
         ParameterLayout.of(self, self._flat_names()).assign(self, flat)
 
@@ -222,7 +222,7 @@ class FlatParameters:
 
 
 class ParameterFreePolicy(Policy, ABC):
-    """A policy without parameters, noise and draws, whose rows do not depend on one another."""
+    """A policy without parameters, noise and draws, with independent rows."""
 
     @property
     def info(self) -> PolicyInfo:

@@ -1,4 +1,4 @@
-"""Policies that do not look: recordings, functions of time, nothing, noise."""
+"""Open-loop policies, which ignore observations: recordings, functions of time, zeros, random actions."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _CONTEXT = ("recording", "start")
 
 
 class PlaybackPolicy(ParameterFreePolicy):
-    """Repeats recorded actions, and zeros where a recording is over.
+    """Repeats recorded actions, followed by zeros after the end of a recording.
 
-    A context ``{"recording": k, "start": t}`` of a plan (``start`` may be left out) chooses what its rollout plays.
-    Without one, as in ``rollout(env, policy)``, every rollout plays the next recording from its first action, in turns;
-    with ``no_reset`` it goes on where the last one ended, or at ``curr_rec`` and ``curr_step`` where these were set.
+    A context ``{"recording": k, "start": t}`` of a plan (``start`` is optional) chooses the recording of its rollout.
+    Without one, as in ``rollout(env, policy)``, rollouts play the recordings in turn, each from its first action;
+    with ``no_reset`` it continues where the last one ended, or at ``curr_rec`` and ``curr_step`` if these were set.
     Many rollouts at once have no order: with several recordings, or ``no_reset``, their plans need contexts.
 
     Args:
         env_spec: Spaces of the environment.
         act_recordings: Arrays ``(T, act_dim)``; ``(T,)`` for Discrete actions, choices counted from 0.
-        no_reset: Whether ``reset`` leaves everything as it is.
+        no_reset: Whether ``reset`` does nothing.
     """
 
     def __init__(self, env_spec: EnvSpec, act_recordings: Sequence[Any], no_reset: bool = False) -> None:
@@ -43,7 +43,7 @@ class PlaybackPolicy(ParameterFreePolicy):
             raise ValueError("act_recordings must hold at least one recording, got none")
         self._lengths = np.array([len(recording) for recording in self._recordings])
         longest = int(self._lengths.max())
-        # One more row of zeros: what all that lies beyond an end is looked up in.
+        # One extra row of zeros, for steps beyond the end of a recording.
         dtype = np.result_type(*self._recordings)
         self._table = np.zeros((len(self._recordings), longest + 1, *blank.shape), dtype=dtype)
         for row, recording in zip(self._table, self._recordings, strict=True):
@@ -89,21 +89,21 @@ class PlaybackPolicy(ParameterFreePolicy):
         generators: Sequence[np.random.Generator],
         domain_params: Sequence[Mapping[str, Any] | None] | None = None,
     ) -> PolicyState:
-        """Where rollouts begin, ``recording`` and ``step (N,)``, and whether ``curr_step`` follows: ``own (N,)``.
+        """Where rollouts start, ``recording`` and ``step (N,)``, and whether they update ``curr_step``: ``own (N,)``.
 
         Raises:
-            DataError: A context does not say which recording.
+            DataError: A context does not name the recording.
             ValueError: Rollouts at once need contexts and have none, or there is no such recording or step.
         """
         if len(contexts) > 1 and (self.no_reset or len(self._recordings) > 1) and not all(contexts):
             raise ValueError(
-                "rollouts that run at once have no order in which recordings could be played; say with each plan "
-                "which is meant: RolloutPlan(context={'recording': 0, 'start': 0})"
+                "parallel rollouts have no order in which to play recordings; choose one in each plan: "
+                "RolloutPlan(context={'recording': 0, 'start': 0})"
             )
         distinct = {id(context): context for context in contexts if context}
         places = {key: self._place(context) for key, context in distinct.items()}
-        found = [places[id(context)] if context else self._place(context) for context in contexts]
-        rows = np.array(found, dtype=np.int64).reshape(-1, 2)
+        starts = [places[id(context)] if context else self._place(context) for context in contexts]
+        rows = np.array(starts, dtype=np.int64).reshape(-1, 2)
         own = np.array([not context for context in contexts])
         return {"recording": rows[:, 0], "step": rows[:, 1], "own": own}
 
@@ -177,7 +177,7 @@ class IdlePolicy(ParameterFreePolicy):
 
 
 class DummyPolicy(ParameterFreePolicy):
-    """Draws every action from a uniform distribution over the space of actions, in evaluations as well.
+    """Uniformly random actions from the action space, in evaluations as well.
 
     Args:
         env_spec: Spaces of the environment; a Box must be bounded.
@@ -213,7 +213,7 @@ class DummyPolicy(ParameterFreePolicy):
 
 
 class TimePolicy(ParameterFreePolicy):
-    """Acts by a function of time alone.
+    """A policy by a function of time.
 
     Args:
         env_spec: Spaces of the environment.
@@ -266,7 +266,7 @@ class TimePolicy(ParameterFreePolicy):
 
 
 def _blank_action(env_spec: EnvSpec) -> np.ndarray:
-    """Zeros in the form of one flat action."""
+    """Zeros in the shape of one flat action."""
     space = env_spec.action_space
     if isinstance(space, Box):
         return np.zeros(env_spec.act_dim)

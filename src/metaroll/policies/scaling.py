@@ -1,4 +1,4 @@
-"""Actions of a network, in [-1, 1], and those of an environment, within its bounds."""
+"""Scaling between actions of a network, in [-1, 1], and those of an environment, within its bounds."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ __all__ = ["NO_BOUND", "ActionScaling"]
 
 _TINY = 1e-8
 NO_BOUND = 1e30
-"""A bound so far away is none: spaces often have the largest float there."""
+"""Larger bounds count as none: spaces often have the largest float there."""
 
 
 class ActionScaling:
-    """Maps entries with two bounds from [-1, 1] to these, and clips all entries to the bounds that they have.
+    """Maps entries with two bounds from [-1, 1] to these, and clips all entries to their bounds.
 
     Args:
         bounds: Lower and upper bounds of the A entries; infinite where there is none.
 
     Attributes:
-        bounds: As given.
+        bounds: The argument.
         center, half_range: Middle and half width of the entries, float32 ``(A,)``; 0 and 1 where a bound is missing.
     """
 
@@ -39,7 +39,7 @@ class ActionScaling:
 
     @classmethod
     def of(cls, space: Any) -> ActionScaling | None:
-        """That of a space of actions; ``None`` unless it is a Box with any bound."""
+        """The scaling for an action space; ``None`` unless it is a Box with any bound."""
         if not isinstance(space, gymnasium.spaces.Box):
             return None
         low, high = (np.asarray(bound, dtype=np.float64).reshape(-1) for bound in (space.low, space.high))
@@ -50,13 +50,13 @@ class ActionScaling:
 
     @classmethod
     def of_squashed(cls, space: Any) -> ActionScaling | None:
-        """That of a space for actions that are within [-1, 1] already; ``None`` where it would change nothing."""
+        """The scaling for an action space, of actions that are already in [-1, 1]; ``None`` if it is the identity."""
         scaling = cls.of(space)
         unit = scaling is None or (set(scaling.bounds[0]), set(scaling.bounds[1])) == ({-1.0}, {1.0})
         return None if unit else scaling
 
     def scaled(self, raw: Any, xp: Any = np) -> Any:
-        """Actions ``(..., A)`` of the environment for those of the network; fresh memory.
+        """Environment actions ``(..., A)`` from those of the network, in new memory.
 
         Args:
             raw: Within [-1, 1] where an entry has two bounds.
@@ -65,17 +65,17 @@ class ActionScaling:
         half_range, center, low, high, _ = self._parts(raw, xp)
         actions = raw * half_range
         actions += center
-        # Bounds come last, since rounding may lead out of the space.
+        # Clipped last, since rounding may exceed the bounds.
         return xp.minimum(xp.maximum(actions, low), high)
 
     def unscaled(self, actions: Any, xp: Any = np) -> Any:
-        """Actions ``(..., A)`` of the network for those of the environment; NumPy's are float32."""
+        """Network actions ``(..., A)`` from those of the environment; float32 for NumPy."""
         rows = np.asarray(actions, dtype=np.float32) if xp is np else actions
         _, center, _, _, divisor = self._parts(rows, xp)
         return (rows - center) / divisor
 
     def _parts(self, like: Any, xp: Any) -> tuple[Any, ...]:
-        """Half range, center, bounds, and what differences to the center are divided by, where ``like`` is."""
+        """Half range, center, bounds, and the divisor of ``unscaled``, on the device of ``like``."""
         if xp is np:
             return self._arrays
         if like.device not in self._on_device:

@@ -1,4 +1,4 @@
-"""Baselines: what a path was expected to bring, fitted to the paths of each task by itself."""
+"""Reward baselines: return predictors, fitted to the paths of each task separately."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _BLOCK_PRODUCTS = 4 * 65536
 class TaskBaseline(ABC):
     """A baseline that is fitted to many tasks at once.
 
-    ``fit`` and ``predict`` are those of ProMP: ``fit(paths, target_key="returns")`` replaces what was fitted before,
+    ``fit`` and ``predict`` are those of ProMP: ``fit(paths, target_key="returns")`` replaces the previous fit,
     ``predict(path)`` gives a value for each step.
     """
 
@@ -50,7 +50,7 @@ class TaskBaseline(ABC):
 
         Args:
             paths: Path dicts with ``observations (t, ...)``, ``actions``, ``rewards (t,)`` and ``target_key``.
-            target_key: The entry that is to be predicted, ``(t,)``.
+            target_key: The entry to predict, ``(t,)``.
 
         Raises:
             DataError: A path does not have it.
@@ -73,15 +73,15 @@ class TaskBaseline(ABC):
     def fit_tasks(
         self, columns: PathColumns, targets: np.ndarray, *, finals: bool = False
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        """Fit to each of M tasks by itself; afterwards the baseline is the one of the last task.
+        """Fit to each of M tasks separately; afterwards the baseline holds the fit of the last task.
 
         Args:
             columns: Paths of M tasks, with T steps.
-            targets: What is to be predicted, ``(T,)``.
-            finals: Predict the values of ``columns.last_observations``, too.
+            targets: Regression targets, ``(T,)``.
+            finals: Also predict the values of ``columns.last_observations``.
 
         Returns:
-            Values ``(T,)``, each of the fit to its own task, and those of the last observations ``(N,)`` or ``None``.
+            Values ``(T,)``, each from the fit to its own task, and those of the last observations ``(N,)`` or ``None``.
         """
 
     @abstractmethod
@@ -90,7 +90,7 @@ class TaskBaseline(ABC):
 
     @abstractmethod
     def get_param_values(self) -> np.ndarray | None:
-        """What was fitted, flat ``(F,)``; ``None`` before the first fit, or if there is nothing to fit."""
+        """Fitted parameters, flat ``(F,)``; ``None`` before the first fit, or if there is nothing to fit."""
 
     @abstractmethod
     def set_params(self, values: np.ndarray | None) -> None:
@@ -101,7 +101,7 @@ class TaskBaseline(ABC):
         self.set_params(values)
 
     def state_dict(self) -> dict[str, Any]:
-        """What was fitted (arrays and plain data)."""
+        """Fitted parameters (arrays and plain data)."""
         return {"params": self.get_param_values()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -154,7 +154,7 @@ class _LinearBaseline(TaskBaseline, ABC):
     def features(
         self, observations: Any, times: np.ndarray, out: np.ndarray | None = None, rows: np.ndarray | None = None
     ) -> np.ndarray:
-        """``(t, F)`` of observations (or of some of their rows), written to ``out`` where it is given."""
+        """``(t, F)`` of observations (or of some of their rows), written to ``out`` if given."""
 
     def fit_tasks(
         self, columns: PathColumns, targets: np.ndarray, *, finals: bool = False
@@ -201,17 +201,17 @@ class _LinearBaseline(TaskBaseline, ABC):
 
 
 class _TaskFits:
-    """Ridge regressions of M tasks, each by itself, some of them at a time.
+    """Independent ridge regressions of M tasks, solved in blocks of tasks.
 
     Args:
-        baseline: Says what the features are.
+        baseline: Defines the features.
         columns: Paths of M tasks.
-        targets: What is to be predicted, ``(T,)``.
-        finals: Predict the values of the last observations, too.
+        targets: Regression targets, ``(T,)``.
+        finals: Also predict the values of the last observations.
 
     Attributes:
         weights: ``(M, F)``.
-        values: What is predicted, ``(T,)``.
+        values: Predictions, ``(T,)``.
         last_values: ``(N,)``, or ``None``.
     """
 
@@ -220,7 +220,7 @@ class _TaskFits:
         self.values = np.empty(len(targets))
         self.last_values = np.empty(len(columns.lengths)) if finals else None
         self._baseline, self._columns, self._targets = baseline, columns, targets
-        # All that is known beforehand is made once: threads would wait for each other at many small calls.
+        # Allocate everything once: threads would wait for each other at many small calls.
         self._edges, self._times, self._rows = columns.task_bounds, columns.times, columns.step_rows
         width = self.weights.shape[1] + 1
         # Blocks are so small that BLAS does not cut them for its own threads, which would get into each other's way.
@@ -234,7 +234,7 @@ class _TaskFits:
         return [slice(a, b) for a, b in pairwise([0, *cuts.tolist(), len(self._blocks)])]
 
     def run(self, tasks: slice) -> None:
-        """Fit to these tasks, each by itself, some at once: threads would wait for each other at many small calls."""
+        """Fit to each of these tasks, in blocks: threads would wait for each other at many small calls."""
         table = np.empty((self._at_once, self._block, self.weights.shape[1] + 1))
         first, used = tasks.start, 0
         for m in range(tasks.start, tasks.stop):
@@ -263,9 +263,9 @@ class _TaskFits:
         self.weights[tasks] = weights
         of_blocks = np.zeros((len(blocks), blocks.shape[-1], 1))  # nothing for targets
         of_blocks[:, :-1, 0] = np.repeat(weights, sizes, axis=0)
-        found = np.matmul(blocks, of_blocks).reshape(-1)
+        values = np.matmul(blocks, of_blocks).reshape(-1)
         for own, place in places:
-            self.values[own] = found[place]
+            self.values[own] = values[place]
         if self.last_values is not None:
             self._predict_last(tasks)
 
@@ -331,15 +331,15 @@ class LinearTimeBaseline(_LinearBaseline):
 class MLPBaseline(TaskBaseline):
     """A small network on observations and time, trained by Adam; the networks of all tasks are trained at once.
 
-    Every fit begins with the same weights, drawn from ``seed``, and takes the same minibatches (with replacement): what
-    is fitted to a task depends on its paths alone. Inputs and targets are standardized by the task's own.
+    Every fit starts from the same weights, drawn from ``seed``, and uses the same minibatches (with replacement): the
+    fit to a task depends on its paths alone. Inputs and targets are standardized per task.
 
     Args:
         hidden_sizes: Widths of the hidden layers (tanh).
-        num_updates: Updates by Adam.
-        batch_size: Steps of a minibatch.
-        learning_rate: Of Adam.
-        seed: Of weights and minibatches.
+        num_updates: Number of Adam updates.
+        batch_size: Steps per minibatch.
+        learning_rate: Learning rate of Adam.
+        seed: Seed of initial weights and minibatches.
     """
 
     def __init__(
@@ -440,12 +440,12 @@ class MLPBaseline(TaskBaseline):
 def fit_to_tasks(
     baseline: Baseline, columns: PathColumns, targets: np.ndarray, *, key: str = "returns", finals: bool = False
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """``TaskBaseline.fit_tasks``, of any object with ``fit`` and ``predict`` too: task by task, path by path.
+    """``TaskBaseline.fit_tasks``, also for any object with ``fit`` and ``predict``: task by task, path by path.
 
     Args:
         baseline: The baseline.
         columns, targets, finals: As of ``TaskBaseline.fit_tasks``.
-        key: What ``targets`` are called in the path dicts that another's ``fit`` gets.
+        key: Name of ``targets`` in the path dicts passed to a foreign ``fit``.
 
     Raises:
         ShapeError: A foreign baseline predicts another number of values than a path has steps.
@@ -472,11 +472,13 @@ def fit_to_tasks(
 
 
 def _predicted(baseline: Baseline, path: Mapping[str, Any]) -> np.ndarray:
-    found = np.asarray(baseline.predict(path), dtype=np.float64)
+    values = np.asarray(baseline.predict(path), dtype=np.float64)
     count = len(path["observations"])
-    if found.size != count:
-        raise ShapeError(f"predict of {type(baseline).__name__} must give {count} values for a path, got {found.shape}")
-    return found.reshape(count)
+    if values.size != count:
+        raise ShapeError(
+            f"predict of {type(baseline).__name__} must return {count} values for a path, got {values.shape}"
+        )
+    return values.reshape(count)
 
 
 def _forward(layers: Sequence[torch.Tensor], x: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Rollouts of the policy in training as arrays: one row per step, all rollouts one after the other."""
+"""On-policy rollouts as arrays: one row per step, rollouts concatenated."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class OnPolicyData:
     """T steps of R rollouts.
 
     Attributes:
-        observations: Flat observations ``(T, obs_dim)``, as the environment gave them.
+        observations: Flat observations ``(T, obs_dim)``, unnormalized.
         last_observations: The observation after the last step of each rollout, ``(R, obs_dim)``.
-        actions: What the policy chose (``raw_action`` of its infos, where it has them): ``(T, act_dim)`` for a Box,
+        actions: Actions sampled by the policy (``raw_action`` of its infos, if any): ``(T, act_dim)`` for a Box,
             integers ``(T,)`` or ``(T, choices)`` otherwise.
         rewards: float64, ``(T,)``.
         terminated: Bool ``(T,)``; a time limit is no termination.
@@ -82,8 +82,8 @@ class OnPolicyData:
     ) -> np.ndarray:
         """Generalized advantages ``(T,)``, see ``functional.advantages.gae``.
 
-        A rollout that was cut off counts ``last_values (R,)`` after its end, one that terminated counts 0, and so does
-        every step of ``returns_end (T,)``, after which nothing is counted though its rollout goes on.
+        A truncated rollout bootstraps from ``last_values (R,)``, a terminated one from 0, and so does every step of
+        ``returns_end (T,)``, where returns end although the rollout continues.
         """
         result = gae(
             np.asarray(rewards, dtype=np.float64),
@@ -111,18 +111,18 @@ def collect_on_policy(rollouts: Sequence[StepSequence], env_spec: EnvSpec) -> On
     """
     if not rollouts:
         raise ValueError("rollouts must hold at least one rollout, got none")
-    found = Rollouts.of(rollouts)
-    found.require_final_observations()
-    bounds, count = found.bounds, int(found.bounds[-1])
-    rows = _flat_observations(found.column("observations"), count + len(found), env_spec)
+    batch = Rollouts.of(rollouts)
+    batch.require_final_observations()
+    bounds, count = batch.bounds, int(batch.bounds[-1])
+    rows = _flat_observations(batch.column("observations"), count + len(batch), env_spec)
     is_last = np.zeros(len(rows), dtype=bool)
-    is_last[bounds[1:] + np.arange(len(found))] = True
+    is_last[bounds[1:] + np.arange(len(batch))] = True
     data = OnPolicyData(
         observations=rows[~is_last],
         last_observations=rows[is_last],
-        actions=_actions(found, count, env_spec).copy(),
-        rewards=np.array(found.rewards, dtype=np.float64).reshape(count),
-        terminated=np.array(found.terminated, dtype=bool),
+        actions=_actions(batch, count, env_spec).copy(),
+        rewards=np.array(batch.rewards, dtype=np.float64).reshape(count),
+        terminated=np.array(batch.terminated, dtype=bool),
         bounds=bounds.copy(),
     )
     for name in ("observations", "last_observations", "actions", "rewards"):
@@ -131,10 +131,10 @@ def collect_on_policy(rollouts: Sequence[StepSequence], env_spec: EnvSpec) -> On
 
 
 def info_rewards(env_infos: Any, key: str, count: int) -> np.ndarray:
-    """The env_info ``key`` of ``count`` steps, which stands for their reward, ``(count,)``.
+    """The env_info ``key`` of ``count`` steps, used as their reward, ``(count,)``.
 
     Raises:
-        DataError: There is none of the name.
+        DataError: There is no env_info of this name.
         ShapeError: It is not one number per step.
     """
     if not isinstance(env_infos, Mapping) or key not in env_infos:
@@ -163,13 +163,13 @@ def _flat_observations(observations: Any, count: int, env_spec: EnvSpec) -> np.n
 
 
 def _actions(rollouts: Rollouts, count: int, env_spec: EnvSpec) -> np.ndarray:
-    """What the policy chose, one row per step."""
+    """Actions sampled by the policy, one row per step."""
     infos = rollouts.whole_column("policy_infos")
     if infos is not None:
         chosen = np.asarray(infos["raw_action"] if "raw_action" in infos else rollouts.column("actions"))
     else:
         pairs = zip(rollouts.each("policy_infos", {}), rollouts.each("actions"), strict=True)
-        chosen = np.concatenate([told.get("raw_action", actions) for told, actions in pairs])
+        chosen = np.concatenate([infos.get("raw_action", actions) for infos, actions in pairs])
     if isinstance(env_spec.action_space, gymnasium.spaces.Box):
         chosen = chosen.reshape(count, -1).astype(np.float32, copy=False)
         if chosen.shape[1] != env_spec.act_dim:
@@ -190,10 +190,10 @@ def _refuse_non_finite(name: str, values: np.ndarray, data: OnPolicyData) -> Non
 def domain_rows(rollouts: Sequence[StepSequence], names: Sequence[str]) -> np.ndarray:
     """Domain parameters ``names`` of each rollout, ``(R, len(names))``.
 
-    They stand in ``rollout_info["domain_param"]``, else in the task of the plan (that of a ``DomainParamUpdate``).
+    Read from ``rollout_info["domain_param"]``, else from the task of the plan (that of a ``DomainParamUpdate``).
 
     Raises:
-        DataError: A rollout does not tell one of them, or no number.
+        DataError: A rollout lacks one of them, or it is not a number.
     """
     infos = Rollouts.of(rollouts).infos
     rows = [domain_row(names, domain_params_of(info), f"rollout {i}") for i, info in enumerate(infos)]
@@ -201,10 +201,10 @@ def domain_rows(rollouts: Sequence[StepSequence], names: Sequence[str]) -> np.nd
 
 
 def domain_params_of(info: Mapping[str, Any]) -> dict[str, Any]:
-    """Domain parameters of the environment that a rollout with this ``rollout_info`` comes from, if it tells them."""
+    """Domain parameters of the environment of a rollout, from its ``rollout_info``, if recorded there."""
     plan = info.get("plan") or {}
-    task, told = plan.get("task") if isinstance(plan, Mapping) else None, info.get("domain_param")
-    return {**(task if isinstance(task, Mapping) else {}), **(told if isinstance(told, Mapping) else {})}
+    task, params = plan.get("task") if isinstance(plan, Mapping) else None, info.get("domain_param")
+    return {**(task if isinstance(task, Mapping) else {}), **(params if isinstance(params, Mapping) else {})}
 
 
 def with_domains(data: OnPolicyData, rows: np.ndarray) -> OnPolicyData:
@@ -231,7 +231,7 @@ def rollout_groups(order: Sequence[int], bounds: np.ndarray, steps: int) -> Iter
 
 
 def pad_rollouts(rows: np.ndarray, bounds: np.ndarray, which: Sequence[int] | np.ndarray) -> np.ndarray:
-    """Rollouts ``which`` of ``rows (T, ...)`` side by side, ``(len(which), longest, ...)``; zeros behind their ends."""
+    """Rollouts ``which`` of ``rows (T, ...)`` side by side, ``(len(which), longest, ...)``; zero-padded."""
     inside = inside_rollouts(bounds, which)
     padded = np.zeros((*inside.shape, *rows.shape[1:]), dtype=rows.dtype)
     padded[inside] = rows[rows_of_rollouts(bounds, which)]

@@ -1,4 +1,4 @@
-"""Paths of M tasks as columns: one array per field, all paths one after the other, checked once."""
+"""Paths of M tasks as columns: one array per field, paths concatenated, checked once."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class PathColumns:
     """T steps of N paths of M tasks.
 
     Attributes:
-        rows: Observations as they lie: one for each step, and with ``has_finals`` another after each path.
+        rows: Observations as stored: one for each step, and with ``has_finals`` another after each path.
         actions: ``(T, ...)``, or a dict or tuple of such.
         rewards: float64, ``(T,)``.
         bounds: First step of every path, then T, ``(N + 1,)``.
         tasks: First path of every task, then N, ``(M + 1,)``.
-        terminated: Which steps are true endings, bool ``(T,)``; ``None`` where not all paths tell.
+        terminated: Which steps are terminations, bool ``(T,)``; ``None`` unless all paths have this.
         has_finals: Whether ``rows`` holds the observation after each path.
-        finals: These observations, ``(N, ...)``, where they lie elsewhere.
+        finals: These observations, ``(N, ...)``, if they are stored separately.
     """
 
     rows: Any
@@ -52,7 +52,7 @@ class PathColumns:
 
     @classmethod
     def of(cls, groups: Iterable[PathGroup]) -> PathColumns:
-        """The columns of ``groups``, the paths of each of M tasks. Nothing that is given is changed.
+        """The columns of ``groups``, the paths of each of M tasks. The inputs are not modified.
 
         Raises:
             DataError: A path has no observations, actions or rewards.
@@ -136,39 +136,39 @@ class PathColumns:
         return [map_leaves(lambda leaf, _, a=a, b=b: leaf[a:b], column) for a, b in pairwise(edges)]
 
     def infos(self, name: Literal["env_infos", "agent_infos"]) -> dict[str, Any]:
-        """What environments or policies told at each step, name -> ``(T, ...)``.
+        """Infos of environments or policies at each step, name -> ``(T, ...)``.
 
-        What only some of the paths tell is NaN in the others, or ``None`` where it is no number.
+        Infos that only some of the paths have are NaN in the others, or ``None`` where they are not numbers.
 
         Raises:
-            ShapeError: A path tells something for another number of steps than it has, or in another shape.
-            TypeError: What a path tells is no dict.
+            ShapeError: Infos of a path do not have one entry per step, or have another shape than in other paths.
+            TypeError: The infos of a path are not a dict.
         """
         if isinstance(self._source, Rollouts):
             field_name = "policy_infos" if name == "agent_infos" else name
             whole = self._source.whole_column(field_name)
             if whole is not None:
                 return whole
-            found = self._source.each(field_name, {})
+            pieces = self._source.each(field_name, {})
         else:
-            found = [path.get(name) or {} for path in self._source]
-        found = [_as_numpy(infos, f"{name} of {self.name_of(n)}") for n, infos in enumerate(found)]
-        self._check_infos(name, found)
-        examples = {key: value for infos in reversed(found) for key, value in infos.items()}
-        if any(infos.keys() != examples.keys() for infos in found):
-            found = [
-                {key: infos[key] if key in infos else _untold(example, t) for key, example in examples.items()}
-                for infos, t in zip(found, self.lengths.tolist(), strict=True)
+            pieces = [path.get(name) or {} for path in self._source]
+        pieces = [_as_numpy(infos, f"{name} of {self.name_of(n)}") for n, infos in enumerate(pieces)]
+        self._check_infos(name, pieces)
+        examples = {key: value for infos in reversed(pieces) for key, value in infos.items()}
+        if any(infos.keys() != examples.keys() for infos in pieces):
+            pieces = [
+                {key: infos[key] if key in infos else _missing(example, t) for key, example in examples.items()}
+                for infos, t in zip(pieces, self.lengths.tolist(), strict=True)
             ]
         if not examples:
             return {}
         try:
-            return cat_to_format(found, "numpy")
+            return cat_to_format(pieces, "numpy")
         except (DataError, ShapeError) as error:
-            raise ShapeError(_misfit(name, found, self.name_of) or f"{name} do not fit together: {error}") from error
+            raise ShapeError(_misfit(name, pieces, self.name_of) or f"{name} do not fit together: {error}") from error
 
-    def _check_infos(self, name: str, found: list[Any]) -> None:
-        for n, infos in enumerate(found):
+    def _check_infos(self, name: str, pieces: list[Any]) -> None:
+        for n, infos in enumerate(pieces):
             if not isinstance(infos, dict):
                 raise TypeError(f"{name} of {self.name_of(n)} must be a dict of arrays, got {described(infos)}")
             for key, leaf in iterate_leaves(infos):
@@ -183,7 +183,7 @@ class PathColumns:
                     )
 
     def name_of(self, path: int) -> str:
-        """What messages call a path."""
+        """Name of a path in error messages."""
         return _name_of(path, self.tasks)
 
     def _refuse_bad_rewards(self) -> None:
@@ -197,7 +197,7 @@ class PathColumns:
 
 
 def _as_rollouts(groups: list[Any]) -> Rollouts | None:
-    """All groups as columns, where they are rollouts that lie in such; ``None``: path by path."""
+    """All groups as columns, if they are rollouts already stored as columns; ``None``: path by path."""
     if not all(isinstance(g, Rollouts) or all(isinstance(path, StepSequence) for path in g) for g in groups):
         return None
     if any(rollout.rollout_count != 1 for g in groups if not isinstance(g, Rollouts) for rollout in g):
@@ -244,33 +244,32 @@ def _of_dicts(groups: list[Any], tasks: np.ndarray) -> PathColumns:
 
 
 def _path_of(path: Any, task: int, number: int) -> dict[str, Any]:
-    """A path dict of arrays, checked; the given one is left as it is."""
+    """A checked path dict of arrays; the input is not modified."""
     name = f"path {number} of task {task}"
     if isinstance(path, StepSequence):
-        terminated, found = path.terminated, to_path(path)
-        path = found | {"terminated": terminated}
+        path = to_path(path) | {"terminated": path.terminated}
     if not isinstance(path, Mapping):
         raise TypeError(f"{name} must be a path dict or a rollout, got {described(path)}")
     missing = [key for key in _NEEDED if key not in path]
     if missing:
         raise DataError(f"{name} has no {missing[0]!r}; it has: {', '.join(map(str, path)) or 'nothing'}")
-    found = {**path, **{key: _as_numpy(path[key], f"{key} of {name}") for key in _NEEDED}}
-    rewards = found["rewards"] = np.asarray(found["rewards"], dtype=np.float64)
+    arrays = {**path, **{key: _as_numpy(path[key], f"{key} of {name}") for key in _NEEDED}}
+    rewards = arrays["rewards"] = np.asarray(arrays["rewards"], dtype=np.float64)
     if rewards.ndim == 2 and rewards.shape[1] == 1:
-        rewards = found["rewards"] = rewards[:, 0]
+        rewards = arrays["rewards"] = rewards[:, 0]
     if rewards.ndim != 1:
         raise ShapeError(f"rewards of {name} must have shape (t,), got {rewards.shape}")
     if not len(rewards):
         raise ShapeError(f"{name} must have at least one step, got none")
     for key in ("observations", "actions", "terminated"):
-        for _, leaf in iterate_leaves(found.get(key)):
+        for _, leaf in iterate_leaves(arrays.get(key)):
             if leaf is not None and len(leaf) != len(rewards):
                 raise ShapeError(f"{key} of {name} must have one entry per reward ({len(rewards)}), got {len(leaf)}")
-    return found
+    return arrays
 
 
-def _untold(example: Any, steps: int) -> Any:
-    """Like ``example``, but for so many steps at which nothing was told."""
+def _missing(example: Any, steps: int) -> Any:
+    """Missing values like ``example``, for ``steps`` steps: NaN, or ``None`` where they are not numbers."""
 
     def blank(leaf: np.ndarray, _: Any) -> np.ndarray:
         fill = np.nan if leaf.dtype.kind in "biufc" else None
@@ -294,10 +293,10 @@ def _name_of(path: int, tasks: np.ndarray) -> str:
 
 
 def _misfit(name: str, pieces: list[Any], name_of: Callable[[int], str]) -> str | None:
-    """Which path is the first whose entries have another shape at a step than those of the first path, if any."""
+    """Index of the first path whose entries differ in shape (per step) from those of path 0, if any."""
     shapes = [{key: np.shape(leaf)[1:] for key, leaf in iterate_leaves(piece)} for piece in pieces]
-    for n, found in enumerate(shapes):
-        for key, shape in found.items():
+    for n, own in enumerate(shapes):
+        for key, shape in own.items():
             wanted = shapes[0].get(key)
             if wanted is not None and shape != wanted:
                 entry = "".join(f"[{part!r}]" for part in key)

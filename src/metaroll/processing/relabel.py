@@ -1,4 +1,4 @@
-"""What another policy would have done along given rollouts."""
+"""Relabel rollouts with the actions of another policy."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ __all__ = ["label_actions"]
 def label_actions(policy: Policy, data: OnPolicyData, rollouts: Sequence[StepSequence]) -> np.ndarray:
     """The action of ``policy``, without noise, at each step of all rollouts: ``(T, act_dim)``, ``(T,)`` for choices.
 
-    A policy with memory remembers what it would have seen, had it been there from the beginning: the observations, and
-    (where it looks at them) the actions that were taken. Its belief about the task is its own.
+    A recurrent policy is unrolled along each rollout: its input is the observations and (if it uses them) the actions
+    taken. Its belief about the task is its own.
 
     Args:
-        policy: What labels; one that ``takes_domain_params`` gets those of each rollout.
+        policy: The labeling policy; if it ``takes_domain_params``, it receives those of each rollout.
         data: Arrays of ``rollouts``, as from ``collect_on_policy``.
         rollouts: The rollouts.
 
     Raises:
-        DataError: A rollout does not tell a domain parameter that the policy must know.
+        DataError: A rollout lacks a domain parameter that the policy needs.
     """
-    found = Rollouts.of(rollouts)
-    count, longest = len(found), int(data.lengths.max())
+    batch = Rollouts.of(rollouts)
+    count, longest = len(batch), int(data.lengths.max())
     generators = [np.random.default_rng(i) for i in range(count)]
-    told = list(map(domain_params_of, found.infos)) if policy.info.takes_domain_params else None
-    state = policy.initial_state([policy.plan_context()] * count, generators, told)
+    params = list(map(domain_params_of, batch.infos)) if policy.info.takes_domain_params else None
+    state = policy.initial_state([policy.plan_context()] * count, generators, params)
     seen = pad_rollouts(data.observations, data.bounds, range(count))
-    taken = pad_rollouts(found.column("actions"), data.bounds, range(count))
+    taken = pad_rollouts(batch.column("actions"), data.bounds, range(count))
     noise = np.zeros((count, policy.noise_dim), dtype=np.float32)
     actions = []
     for step in range(longest):

@@ -1,4 +1,4 @@
-"""ProMP's sample processors: from paths to what a policy gradient is computed of."""
+"""ProMP's sample processors: from paths to the batches of a policy gradient."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ LogTo = Callable[[Mapping[str, float]], Any]
 class SampleProcessor:
     """Fits a baseline to the returns of paths, and estimates generalized advantages with it.
 
-    Paths are left as they are. ``MetaSampler`` gives paths that are columns already, of which nothing is copied that
-    need not be; lists of path dicts or rollouts work too.
+    Paths are not modified. ``MetaSampler`` returns paths already stored as columns, which avoids copies; lists of path
+    dicts or rollouts work too.
 
     Args:
         baseline: A reward baseline, with ``fit(paths, target_key=...)`` and ``predict(path)`` (see
-            ``processing.baselines``); it is fitted anew at every call.
+            ``processing.baselines``); it is refitted at every call.
         discount: Discount factor in [0, 1].
         gae_lambda: Lambda of generalized advantage estimation, in [0, 1] (Schulman et al. 2016, arXiv:1506.02438).
         normalize_adv: Whether to normalize the advantages (mean 0, standard deviation 1).
         positive_adv: Whether to shift the (normalized) advantages so that they are all positive.
-        bootstrap_truncated: Count the baseline's value of the last observation after paths that were cut off. By
-            default nothing counts after the end of a path, as documented: right for tasks of a fixed horizon.
-        log_to: Called with what is logged (``runner.log``, say); ``logged`` holds it in any case.
+        bootstrap_truncated: Bootstrap truncated paths with the baseline's value of the last observation. By default
+            the value after the end of a path is 0, as documented: right for tasks of a fixed horizon.
+        log_to: Called with the logged values (e.g. ``runner.log``); ``logged`` holds them in any case.
 
     Attributes:
-        logged: What the last call has logged.
+        logged: Values logged by the last call.
     """
 
     def __init__(
@@ -88,9 +88,9 @@ class SampleProcessor:
         return samples
 
     def _processed(self, groups: Iterable[PathGroup], log: bool | str, log_prefix: str) -> list[dict[str, Any]]:
-        """What is made of the paths of each task."""
+        """The processed samples of each task."""
         check_log(log)
-        found = task_advantages(
+        estimate = task_advantages(
             groups,
             self.baseline,
             discount=self.discount,
@@ -99,40 +99,40 @@ class SampleProcessor:
             positive_adv=self.positive_adv,
             bootstrap_truncated=self.bootstrap_truncated,
         )
-        columns = found.columns
-        self._log(log, log_prefix, found, found.returns[columns.bounds[:-1]])
-        own = {"returns": found.returns, "advantages": found.advantages}
-        return _by_task(found, {**_recorded(columns), **own, **self._of_all_tasks(found)})
+        columns = estimate.columns
+        self._log(log, log_prefix, estimate, estimate.returns[columns.bounds[:-1]])
+        own = {"returns": estimate.returns, "advantages": estimate.advantages}
+        return _by_task(estimate, {**_recorded(columns), **own, **self._of_all_tasks(estimate)})
 
-    def _of_all_tasks(self, found: TaskAdvantages | DiceTasks) -> dict[str, np.ndarray]:
+    def _of_all_tasks(self, estimate: TaskAdvantages | DiceTasks) -> dict[str, np.ndarray]:
         """Further columns."""
         return {}
 
-    def _log(self, log: bool | str, prefix: str, found: TaskAdvantages | DiceTasks, discounted: np.ndarray) -> None:
-        """Log what is asked for; ``discounted (N,)`` are the discounted returns of the paths."""
+    def _log(self, log: bool | str, prefix: str, estimate: TaskAdvantages | DiceTasks, discounted: np.ndarray) -> None:
+        """Log the requested statistics; ``discounted (N,)`` are the discounted returns of the paths."""
         self.logged = {}
         if log is False:
             return
-        returns = found.columns.returns
-        told = {"AverageReturn": float(returns.mean())}
+        returns = estimate.columns.returns
+        numbers = {"AverageReturn": float(returns.mean())}
         if log != "reward":
-            told = {
+            numbers = {
                 "AverageDiscountedReturn": float(discounted.mean()),
-                **told,
+                **numbers,
                 "NumTrajs": float(len(returns)),
                 "StdReturn": float(returns.std()),
                 "MaxReturn": float(returns.max()),
                 "MinReturn": float(returns.min()),
-                "ExplainedVariance": float(found.explained_variance.mean()),
+                "ExplainedVariance": float(estimate.explained_variance.mean()),
             }
-        self.logged = {f"{prefix}{name}": value for name, value in told.items()}
+        self.logged = {f"{prefix}{name}": value for name, value in numbers.items()}
         if self.log_to is not None:
             self.log_to(dict(self.logged))
 
 
 @final
 class MetaSampleProcessor(SampleProcessor):
-    """A ``SampleProcessor`` of many tasks: the baseline is fitted to each by itself, and holds the last one's fit.
+    """A ``SampleProcessor`` of many tasks: the baseline is fitted per task, and keeps the fit of the last one.
 
     Args:
         baseline: See ``SampleProcessor``.
@@ -154,7 +154,7 @@ class MetaSampleProcessor(SampleProcessor):
             log_prefix: Comes before each of the names.
 
         Returns:
-            For each task, in the order of the dict, what ``SampleProcessor`` returns, and ``adj_avg_rewards (N,)``:
+            For each task, in the order of the dict, the entries of ``SampleProcessor``, and ``adj_avg_rewards (N,)``:
             rewards, normalized by mean and standard deviation over the steps of all tasks.
 
         Raises:
@@ -163,14 +163,14 @@ class MetaSampleProcessor(SampleProcessor):
         """
         return self._processed(_groups(paths_meta_batch), log, log_prefix)
 
-    def _of_all_tasks(self, found: TaskAdvantages | DiceTasks) -> dict[str, np.ndarray]:
-        return {"adj_avg_rewards": found.adj_avg_rewards}
+    def _of_all_tasks(self, estimate: TaskAdvantages | DiceTasks) -> dict[str, np.ndarray]:
+        return {"adj_avg_rewards": estimate.adj_avg_rewards}
 
 
 class DiceSampleProcessor(SampleProcessor):
     """Pads paths with zeros, and subtracts a baseline of time from discounted rewards, for DICE objectives.
 
-    Statistics are those of true steps; padding is 0 in everything that is returned.
+    Statistics are over true steps; padding is 0 in all outputs.
 
     Args:
         baseline: A time-dependent reward baseline, fitted to ``discount^t r_t``.
@@ -228,7 +228,7 @@ class DiceSampleProcessor(SampleProcessor):
 
     def _processed(self, groups: Iterable[PathGroup], log: bool | str, log_prefix: str) -> list[dict[str, Any]]:
         check_log(log)
-        found = dice_tasks(
+        estimate = dice_tasks(
             groups,
             self.baseline,
             self.max_path_length,
@@ -239,19 +239,19 @@ class DiceSampleProcessor(SampleProcessor):
             return_baseline=self.return_baseline,
             bootstrap_truncated=self.bootstrap_truncated,
         )
-        columns = found.columns
+        columns = estimate.columns
         discounted = np.add.reduceat(self.discount**columns.times * columns.rewards, columns.bounds[:-1])
-        self._log(log, log_prefix, found, discounted)
-        samples = {"mask": found.mask, **{name: found.pad(column) for name, column in _recorded(columns).items()}}
-        samples["adjusted_rewards"] = found.adjusted_rewards
-        if found.advantages is not None:
-            samples["advantages"] = found.advantages
-        return _by_task(found, samples | self._of_all_tasks(found))
+        self._log(log, log_prefix, estimate, discounted)
+        samples = {"mask": estimate.mask, **{name: estimate.pad(column) for name, column in _recorded(columns).items()}}
+        samples["adjusted_rewards"] = estimate.adjusted_rewards
+        if estimate.advantages is not None:
+            samples["advantages"] = estimate.advantages
+        return _by_task(estimate, samples | self._of_all_tasks(estimate))
 
 
 @final
 class DiceMetaSampleProcessor(DiceSampleProcessor):
-    """A ``DiceSampleProcessor`` of many tasks: baselines are fitted to each by itself.
+    """A ``DiceSampleProcessor`` of many tasks: baselines are fitted per task.
 
     Args:
         baseline: See ``DiceSampleProcessor``.
@@ -275,7 +275,7 @@ class DiceMetaSampleProcessor(DiceSampleProcessor):
             log_prefix: Comes before each of the names.
 
         Returns:
-            For each task, in the order of the dict, what ``DiceSampleProcessor`` returns, and ``adj_avg_rewards
+            For each task, in the order of the dict, the entries of ``DiceSampleProcessor``, and ``adj_avg_rewards
             (B, L)``: rewards, normalized by mean and standard deviation over the true steps of all tasks.
 
         Raises:
@@ -284,8 +284,8 @@ class DiceMetaSampleProcessor(DiceSampleProcessor):
         """
         return self._processed(_groups(paths_meta_batch), log, log_prefix)
 
-    def _of_all_tasks(self, found: TaskAdvantages | DiceTasks) -> dict[str, np.ndarray]:
-        return {"adj_avg_rewards": found.adj_avg_rewards}
+    def _of_all_tasks(self, estimate: TaskAdvantages | DiceTasks) -> dict[str, np.ndarray]:
+        return {"adj_avg_rewards": estimate.adj_avg_rewards}
 
 
 def check_log(log: Any) -> None:
@@ -304,7 +304,7 @@ def _check_baseline(name: str, baseline: Any) -> None:
 
 
 def _recorded(columns: PathColumns) -> dict[str, Any]:
-    """What paths hold, one step after the other."""
+    """The columns of paths, step by step."""
     return {
         "observations": columns.observations,
         "actions": columns.actions,
@@ -314,9 +314,9 @@ def _recorded(columns: PathColumns) -> dict[str, Any]:
     }
 
 
-def _by_task(found: TaskAdvantages | DiceTasks, samples: Mapping[str, Any]) -> list[dict[str, Any]]:
-    parts = {name: found.by_task(rows) for name, rows in samples.items()}
-    return [{name: part[m] for name, part in parts.items()} for m in range(found.columns.num_tasks)]
+def _by_task(estimate: TaskAdvantages | DiceTasks, samples: Mapping[str, Any]) -> list[dict[str, Any]]:
+    parts = {name: estimate.by_task(rows) for name, rows in samples.items()}
+    return [{name: part[m] for name, part in parts.items()} for m in range(estimate.columns.num_tasks)]
 
 
 def _one_group(paths: Any) -> Any:

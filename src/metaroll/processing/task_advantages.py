@@ -1,5 +1,5 @@
-"""Returns, fitted baselines and advantages of many tasks at once, on columns: what documented processors and learners
-share.
+"""Returns, fitted baselines and advantages of many tasks at once, on columns; shared by the documented processors and
+the learners.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class TaskAdvantages:
 
     Attributes:
         columns: Observations, actions and rewards, bounds of paths and tasks.
-        returns: Discounted sums of rewards from each step on, ``(T,)``.
-        values: What the baseline of its task expects at each step, ``(T,)``.
-        advantages: Generalized advantages, normalized and shifted within each task where asked for, ``(T,)``.
+        returns: Discounted rewards-to-go of each step, ``(T,)``.
+        values: Prediction of the task's baseline at each step, ``(T,)``.
+        advantages: Generalized advantages, normalized and shifted within each task if requested, ``(T,)``.
     """
 
     columns: PathColumns
@@ -43,13 +43,13 @@ class TaskAdvantages:
 
     @cached_property
     def explained_variance(self) -> np.ndarray:
-        """How good the baseline of each task fits ``returns``, ``(M,)``."""
+        """Explained variance of ``returns`` by the baseline of each task, ``(M,)``."""
         edges = pairwise(self.columns.task_bounds.tolist())
         return np.array([explained_variance(self.values[a:b], self.returns[a:b]) for a, b in edges])
 
     @cached_property
     def adj_avg_rewards(self) -> np.ndarray:
-        """Rewards, normalized over all tasks together, ``(T,)``: what E-MAML weighs exploration by."""
+        """Rewards, normalized over all tasks together, ``(T,)``: E-MAML's weights of the exploration term."""
         return normalized_rewards(self.columns.rewards)
 
     def by_task(self, column: Any) -> list[Any]:
@@ -67,22 +67,22 @@ def task_advantages(
     positive_adv: bool = False,
     bootstrap_truncated: bool = False,
 ) -> TaskAdvantages:
-    """Generalized advantages of the paths of M tasks, with a baseline that is fitted to each task by itself.
+    """Generalized advantages of the paths of M tasks, with a baseline fitted to each task separately.
 
     Args:
         paths: The paths of each task (``Rollouts``, or lists of rollouts or path dicts), or their columns.
-        baseline: Fitted to the returns of each task; afterwards it is the one of the last.
+        baseline: Fitted to the returns of each task; afterwards it holds the fit of the last one.
         discount: In [0, 1].
         gae_lambda: In [0, 1]; 1 gives returns minus baseline.
         normalize_adv: Normalize advantages within each task.
         positive_adv: Shift the (normalized) advantages of each task so that they are positive.
-        bootstrap_truncated: Count the baseline's value of the last observation after paths that were cut off. Without
-            it, nothing counts after the end of a path, whatever ended it: right where all episodes have one length.
+        bootstrap_truncated: Bootstrap truncated paths with the baseline's value of the last observation. Otherwise the
+            value after the end of any path is 0: right if all episodes have the same length.
 
     Raises:
         ShapeError, DataError, TypeError, ValueError: See ``PathColumns.of``.
-        ValueError: ``discount`` or ``gae_lambda`` lies outside [0, 1], or with ``bootstrap_truncated`` paths do not
-            tell whether they were cut off, or do not hold their last observation.
+        ValueError: ``discount`` or ``gae_lambda`` lies outside [0, 1], or with ``bootstrap_truncated`` paths lack
+            ``terminated`` or their last observation.
     """
     discount, gae_lambda = check_unit_interval("discount", discount), check_unit_interval("gae_lambda", gae_lambda)
     columns = paths if isinstance(paths, PathColumns) else PathColumns.of(paths)
@@ -106,10 +106,10 @@ class DiceTasks:
     Attributes:
         columns: Observations, actions and rewards, bounds of paths and tasks.
         mask: 1 at steps, 0 at padding, float64 ``(N, L)``.
-        adjusted_rewards: Discounted rewards minus the baseline's, normalized and shifted within each task where asked
-            for, ``(N, L)``.
-        advantages: Generalized advantages, treated alike, ``(N, L)``; ``None`` without a return baseline.
-        explained_variance: How good the reward baseline fits the discounted rewards of each task, ``(M,)``.
+        adjusted_rewards: Discounted rewards minus the baseline's, normalized and shifted within each task if
+            requested, ``(N, L)``.
+        advantages: Generalized advantages, likewise, ``(N, L)``; ``None`` without a return baseline.
+        explained_variance: Explained variance of each task's discounted rewards by the reward baseline, ``(M,)``.
     """
 
     columns: PathColumns
@@ -145,10 +145,10 @@ def dice_tasks(
     return_baseline: Baseline | None = None,
     bootstrap_truncated: bool = False,
 ) -> DiceTasks:
-    """What DICE needs of the paths of M tasks (Foerster et al. 2018, arXiv:1802.05098; baselines as in ProMP's code).
+    """Inputs of the DICE objective for M tasks (Foerster et al. 2018, arXiv:1802.05098; baselines as in ProMP).
 
-    The adjusted reward of step ``t`` is ``discount^t r_t`` minus what a baseline of time, fitted to these within each
-    task, expects. Statistics are those of true steps only, and padding is 0.
+    The adjusted reward of step ``t`` is ``discount^t r_t`` minus the prediction of a time-dependent baseline, fitted to
+    these within each task. Statistics are over true steps only, and padding is 0.
 
     Args:
         paths: See ``task_advantages``.
@@ -156,7 +156,7 @@ def dice_tasks(
         max_path_length: L; no path may be longer.
         discount, gae_lambda, normalize_adv, positive_adv: See ``task_advantages``.
         return_baseline: Fitted to returns, for generalized advantages; ``None``: none are computed.
-        bootstrap_truncated: Of these advantages, see ``task_advantages``.
+        bootstrap_truncated: For these advantages, see ``task_advantages``.
 
     Raises:
         ShapeError: A path is longer than ``max_path_length``.
@@ -177,10 +177,10 @@ def dice_tasks(
     adjusted = _shaped_rows(rewards - values, columns, mask, normalize_adv, positive_adv)
     advantages = None
     if return_baseline is not None:
-        found = task_advantages(
+        estimate = task_advantages(
             columns, return_baseline, discount=discount, gae_lambda=gae_lambda, bootstrap_truncated=bootstrap_truncated
         )
-        advantages = _shaped_rows(found.advantages, columns, mask, normalize_adv, positive_adv)
+        advantages = _shaped_rows(estimate.advantages, columns, mask, normalize_adv, positive_adv)
     else:
         check_unit_interval("gae_lambda", gae_lambda)
     edges = pairwise(columns.task_bounds.tolist())
@@ -189,7 +189,7 @@ def dice_tasks(
 
 
 def padded(column: Any, columns: PathColumns, length: int) -> Any:
-    """A column ``(T, ...)`` (or a dict or tuple of such), a row for each path, zeros behind: ``(N, length, ...)``."""
+    """A column ``(T, ...)`` (or a dict or tuple of such), as zero-padded rows, one per path: ``(N, length, ...)``."""
     mask = np.arange(length) < columns.lengths[:, None]
 
     def in_rows(leaf: np.ndarray, _: Any) -> np.ndarray:
@@ -218,7 +218,7 @@ def _shaped_rows(
 def _gae(
     columns: PathColumns, values: np.ndarray, last_values: np.ndarray | None, discount: float, gae_lambda: float
 ) -> np.ndarray:
-    if last_values is None:  # nothing counts after the end of a path
+    if last_values is None:  # the value after the end of a path is 0
         terminated = np.zeros(len(values), dtype=bool)
         terminated[columns.bounds[1:] - 1] = True
     else:

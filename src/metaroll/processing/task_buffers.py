@@ -1,4 +1,4 @@
-"""What is kept of each task: transitions, and a context; written from rollouts, and drawn for batches.
+"""Replay buffers per task: transitions, and a context; written from rollouts, and sampled for batches.
 
 A transition is one float32 row ``observation | action | reward | next observation | terminated``. A context entry is
 the start of such a row (without the ending, and without the next observation unless asked for), so a batch of either
@@ -45,14 +45,14 @@ class TransitionBatch(NamedTuple):
 
 @dataclass(frozen=True)
 class RowLayout:
-    """Which columns of a row hold what."""
+    """Column layout of a row."""
 
     observation_space: gymnasium.Space
     obs_dim: int
     act_dim: int
     use_next_obs: bool
     scaling: ActionScaling | None = None
-    """How the policy brings its actions to the bounds of the environment; rows hold them in the policy's units."""
+    """How the policy scales its actions to the bounds of the environment; rows hold them in the policy's units."""
 
     @classmethod
     def of(cls, env_spec: EnvSpec, use_next_obs: bool, scaling: ActionScaling | None = None) -> RowLayout:
@@ -115,7 +115,7 @@ def _refuse_non_finite(rows: np.ndarray, what: str) -> None:
 
 
 class _RolloutRows:
-    """Rollouts to be written as rows; their observations stay where they are until then.
+    """Rollouts to be written as rows; their observations are not copied until then.
 
     The successor of a last step is the true final observation; only terminations count as endings, time limits do not.
 
@@ -134,14 +134,14 @@ class _RolloutRows:
         self._observations = [
             _flat_observations(part, space, length + 1) for part, length in zip(seen, self.lengths, strict=True)
         ]
-        # All that ran together, of many tasks perhaps, is checked as a whole.
+        # Rollouts collected together (possibly of many tasks) are checked as a whole.
         self._seen = [part.fields["observations"] for part in rollouts.parts] if is_box else self._observations
         self._actions = layout.own_actions(rollouts.column("actions"), self._observations[0])
         self.rewards = np.asarray(rollouts.rewards)
         self._terminated = rollouts.terminated
 
     def write(self, rows: np.ndarray, first: int, stop: int) -> None:
-        """Write the steps ``first`` to ``stop`` as transitions or context entries, as the width of ``rows`` says."""
+        """Write the steps ``first`` to ``stop``: transitions or context entries, depending on the width of ``rows``."""
         obs, act = self._layout.obs_dim, self._layout.act_dim
         rows[:, obs : obs + act] = self._actions[first:stop]
         rows[:, obs + act] = self.rewards[first:stop]
@@ -241,23 +241,23 @@ class TaskBuffers:
         return self._contexts[task].n_transitions_stored
 
     def add(self, tasks: Sequence[int], groups: Sequence[Sequence[StepSequence]], *, to_context: bool) -> list[int]:
-        """Store the rollouts of each of ``tasks``, and as context if asked; numbers of steps.
+        """Store the rollouts of each of ``tasks``, optionally as context too; returns the numbers of steps.
 
-        With the reward key of the buffers the context holds that env_info instead of the reward.
+        If the buffers have a reward key, the context holds that env_info instead of the reward.
 
         Raises:
-            DataError: A rollout holds NaN or Inf, or lacks the env_info; none is stored.
+            DataError: A rollout holds NaN or Inf, or lacks the env_info; nothing is stored.
         """
         edges = [0, *itertools.accumulate(map(len, groups))]
-        found, key = Rollouts.joined(groups), self._reward_key
-        if not len(found):
+        rollouts, key = Rollouts.joined(groups), self._reward_key
+        if not len(rollouts):
             return [0] * len(tasks)
-        rows = entries = _RolloutRows(self.layout, found)
+        rows = entries = _RolloutRows(self.layout, rollouts)
         rows.refuse_non_finite("a rollout", self.layout.width)
         if to_context and key is not None:
-            infos = zip(found.each("env_infos", None), rows.lengths, strict=True)
+            infos = zip(rollouts.each("env_infos", None), rows.lengths, strict=True)
             entries = copy.copy(rows)
-            entries.rewards = np.concatenate([info_rewards(told, key, length) for told, length in infos])
+            entries.rewards = np.concatenate([info_rewards(each, key, length) for each, length in infos])
             entries.refuse_non_finite(f"the context (with {key!r} as reward) of a rollout", self.layout.context_width)
         for task, (begin, end) in zip(tasks, itertools.pairwise(edges), strict=True):
             self._write(self._transitions[task], rows, self.layout.width, range(begin, end))

@@ -1,4 +1,4 @@
-"""Trials, and episodes of one task as a trial: what a policy with memory sees in them, remembers, and earns."""
+"""Trials, and episodes of one task as a trial: observations, memory and returns of a policy with memory."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from metaroll.data.paths import TrajectoryBatch
 from metaroll.data.rollouts import Rollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import DataError, ShapeError
-from metaroll.policies.trial_memory import TrialMemoryPolicy, told_in_place
+from metaroll.policies.trial_memory import TrialMemoryPolicy, with_last_step
 from metaroll.types import EnvSpec
 
 __all__ = ["entries_told", "episode_ends", "padded_trials", "remember_trials", "trial_metrics", "trial_rows"]
 
 _MORE = 2
-"""Entries of a trial's observation beside the last action: reward and ending."""
+"""Entries of a trial's observation besides the last action: reward and end of episode."""
 
 
 def entries_told(env_spec: EnvSpec) -> int:
@@ -42,7 +42,7 @@ def padded_trials(trials: Rollouts, length: int | None = None) -> tuple[np.ndarr
     """Observations of N trials side by side, float32 ``(N, length + 1, D)``, and the steps of each ``(N,)``.
 
     Args:
-        trials: With the observation after the last step of each; behind it there are zeros.
+        trials: With the observation after the last step of each; later rows are zeros.
         length: Maximum number of steps; ``None`` means that of the longest one.
 
     Raises:
@@ -62,7 +62,7 @@ def padded_trials(trials: Rollouts, length: int | None = None) -> tuple[np.ndarr
 
 
 def episode_ends(trials: Rollouts) -> np.ndarray:
-    """Bool ``(T,)``: steps after which an observation says that an episode has ended, and the last one of a trial."""
+    """Bool ``(T,)``: steps whose next observation marks the end of an episode, and the last step of a trial."""
     trials.require_final_observations()
     bounds = trials.bounds
     rows = np.asarray(trials.column("observations"))
@@ -74,7 +74,7 @@ def episode_ends(trials: Rollouts) -> np.ndarray:
 
 
 def trial_metrics(trials: Rollouts) -> dict[str, float]:
-    """Average returns of the first and the last episode of each trial, and how many there are in one."""
+    """Average returns of the first and the last episode of each trial, and the number of episodes per trial."""
     last = np.flatnonzero(episode_ends(trials))
     returns = np.add.reduceat(np.asarray(trials.rewards, dtype=np.float64), np.append(0, last[:-1] + 1))
     of_trial = np.searchsorted(trials.bounds, last, side="right") - 1
@@ -88,14 +88,14 @@ def trial_metrics(trials: Rollouts) -> dict[str, float]:
 
 
 def remember_trials(policies: Sequence[Any], batches: Sequence[Any]) -> list[TrialMemoryPolicy]:
-    """Policies that remember what has been seen in their tasks: those with the same weights are run together.
+    """Policies that carry a memory of their tasks: those with the same weights are run as one batch.
 
-    This is how a learner adapts whose policy finds out by its memory what the task is: the memory is run over the
-    given episodes, step by step as it acts, as if they had been the first ones of a trial.
+    This is adaptation for a policy that identifies the task by its memory: the memory is updated on the given episodes
+    step by step, as if they had been the first ones of a trial.
 
     Args:
-        policies: Of each task, from ``get_exploration_policy()``, or from here; each is changed, and returned.
-        batches: Of each task: a ``TrajectoryBatch``, ``StepSequence`` or a sequence of them, episodes (or whole trials)
+        policies: One per task, from ``get_exploration_policy()`` or from here; each is modified, and returned.
+        batches: One per task: a ``TrajectoryBatch``, ``StepSequence`` or a sequence of them, episodes (or whole trials)
             of a ``TrialWrapper``, oldest first.
 
     Raises:
@@ -133,25 +133,25 @@ def _memories(policy: Any, sequences: Sequence[np.ndarray]) -> dict[str, np.ndar
     noise = np.zeros((count, policy.info.noise_dim), dtype=np.float32)
     for t, obs in enumerate(padded):
         _, following, _ = policy.act(obs, state, noise, True)
-        goes_on = t < lengths
+        continues = t < lengths
         state = {
-            name: np.where(goes_on.reshape(-1, *[1] * (rows.ndim - 1)), rows, state[name])
+            name: np.where(continues.reshape(-1, *[1] * (rows.ndim - 1)), rows, state[name])
             for name, rows in following.items()
         }
     return state
 
 
 def trial_rows(trajectories: Any, num_told: int) -> tuple[np.ndarray, np.ndarray]:
-    """What the episodes of one task look like as one trial.
+    """The episodes of one task as the observations of one trial.
 
     Args:
         trajectories: A ``TrajectoryBatch``, a ``StepSequence``, or a sequence of either, of a ``TrialWrapper``: single
             episodes, or whole trials, one after the other.
-        num_told: How many of the last entries of an observation are last action, reward and ending (K).
+        num_told: Number of trailing entries of an observation for last action, reward and ending (K).
 
     Returns:
-        All observations before a step, ``(L, D)``, the first of an episode with what the one before ended with; and
-        what the last one ended with, ``(K,)``.
+        All observations before a step, ``(L, D)``, the first of an episode with the last action, reward and ending of
+        the previous one; and the last action, reward and ending of the last episode, ``(K,)``.
 
     Raises:
         DataError: An episode lacks the observation after its last step.
@@ -164,20 +164,20 @@ def trial_rows(trajectories: Any, num_told: int) -> tuple[np.ndarray, np.ndarray
     widths = {rows.shape[1] for rows in episodes}
     if len(widths) > 1:
         raise ShapeError(f"exploration_trajectories must have observations of one width, got {sorted(widths)}")
-    told = np.zeros((1, num_told), dtype=episodes[0].dtype)
+    last_step = np.zeros((1, num_told), dtype=episodes[0].dtype)
     parts = []
     for rows in episodes:
-        parts += [told_in_place(rows[:1], told), rows[1:-1]]
-        told = rows[-1:, -num_told:].copy()
-        told[0, -1] = 1.0  # whoever cut it off: another one follows
+        parts += [with_last_step(rows[:1], last_step), rows[1:-1]]
+        last_step = rows[-1:, -num_told:].copy()
+        last_step[0, -1] = 1.0  # also if it was truncated: another episode follows
     seen = np.concatenate(parts)
     if not np.isfinite(seen).all():
         raise DataError("observations of exploration_trajectories hold NaN or Inf")
-    return seen, told[0]
+    return seen, last_step[0]
 
 
 def _episodes(trajectories: Any) -> Iterator[np.ndarray]:
-    """Flat observations ``(T + 1, D)`` of each episode, the one after its last step included."""
+    """Flat observations ``(T + 1, D)`` of each episode, including the one after its last step."""
     if isinstance(trajectories, TrajectoryBatch):
         ends = np.cumsum(trajectories.lengths)[:-1]
         parts = np.split(np.asarray(trajectories.observations), ends)

@@ -66,6 +66,7 @@ def check_learner(
     - ``mutation``: rollouts that it is given are not changed.
     - ``memory``: rollouts, and trees that it has loaded, change nothing if they are overwritten afterwards. Nor does
       training change what ``state_dict`` has returned, or what ``load_state_dict`` was given.
+    - ``evaluation``: an evaluation changes neither the state nor what the policy does.
     - ``globals``: no global generator is moved, and no setting of torch or NumPy changed.
     - ``bad_numbers``: NaN or Inf in rewards or observations either raises an error of metaroll
       (``metaroll.errors.InvalidValueError``), a ValueError or ArithmeticError, or is left out. In both cases no NaN is
@@ -185,7 +186,7 @@ class _Kit:
     def check_all(self, folder: Path) -> None:
         self.check_form()
         kept = _KeptTrees()
-        whole = self.run(folder / "whole", callbacks=(kept,))
+        whole = self.run(folder / "whole", callbacks=(kept,), evaluates=True)
         kept.check()
         resumed = self.run_in_parts(folder / "parts", num_workers=self.num_workers, overwrites=True)
         if whole.difference(resumed) is not None:
@@ -220,14 +221,24 @@ class _Kit:
             runner.setup(self.make(seed), self.env)
             yield runner
 
-    def run(self, folder: Path, num_workers: int = 1, overwrites: bool = False, callbacks: Any = ()) -> _Outcome:
-        """A run that is never stopped."""
+    def run(
+        self,
+        folder: Path,
+        num_workers: int = 1,
+        overwrites: bool = False,
+        callbacks: Any = (),
+        evaluates: bool = False,
+    ) -> _Outcome:
+        """A run that is never stopped; ``evaluates``: and that an evaluation afterwards leaves as it is."""
         handed = [HandedData()] if overwrites else []
         with self.runner(folder, self.seed, num_workers, (*callbacks, *handed)) as runner:
             for data in handed:
                 data.watch(runner)
             runner.train(self.num_epochs, self.batch_size)
-            return self._outcome(runner, folder)
+            outcome = self._outcome(runner, folder)
+            if evaluates:
+                self._check_evaluation(runner)
+            return outcome
 
     def run_in_parts(self, folder: Path, num_workers: int = 1, overwrites: bool = False) -> _Outcome:
         """A run that is stopped, and continues in a new learner of another seed."""
@@ -261,6 +272,24 @@ class _Kit:
             runner.resume(self.num_epochs)
             loaded.check()
             return self._outcome(runner, folder)
+
+    def _check_evaluation(self, runner: LocalRunner) -> None:
+        """Raise unless an evaluation leaves the learner as it is."""
+        learner = runner.algo
+
+        def parts() -> dict[str, Any]:
+            state, buffers = own_copy(learner.state_dict()), own_copy(learner.buffers_state_dict())
+            return {"state": state, "buffers": buffers, "the policy": _acts_of(learner.policy, self.spec)}
+
+        before = parts()
+        runner.evaluate(learner)
+        difference = difference_of(before, parts())
+        if difference is not None:
+            raise ConformanceError(
+                "evaluation",
+                f"an evaluation changes the learner: {difference}",
+                "hand out copies of policies, and draw from generators that training does not use",
+            )
 
     def _check_taken_over(
         self, learner: Any, folder: Path, acting: dict[str, Any], rule: str, message: str, hint: str

@@ -43,8 +43,8 @@ def check_search(
       continues with the same bits.
     - ``globals``: no global generator is moved.
     - ``forms``: lists are taken as arrays are.
-    - ``bad_numbers``: a fitness of NaN or minus infinity ranks last and leaves no NaN behind; all NaN, and shapes that
-      do not fit, are a ValueError.
+    - ``bad_numbers``: a fitness of NaN or minus infinity ranks last and leaves no NaN behind; all NaN, shapes that do
+      not fit, and a first mean that is no vector of finite numbers, are a ValueError.
     - ``best``: ``state.best`` is the candidate with the highest fitness of all.
     - ``bounds``: candidates and what is recommended lie within ``lower`` and ``upper``.
     - ``progress``: what is recommended after ``num_generations`` is better than the start: fitness is maximized.
@@ -308,6 +308,13 @@ class _Kit:
                 except ValueError:
                     continue
                 raise ConformanceError("bad_numbers", f"tell takes {what}; it must raise a ValueError")
+        for mean in (np.zeros((2, self.num_params)), np.zeros(0), [math.nan] * self.num_params):
+            try:
+                search.start(mean)
+            except ValueError:
+                continue
+            message = f"start takes the mean {mean}; it must raise a ValueError"
+            raise ConformanceError("bad_numbers", message, "begin with checked_mean(mean)")
 
     def _check_finite(self, search: Search[Any], state: Any, what: str) -> None:
         tried = {"mean": state.mean, "best": state.best, "what is recommended": search.recommended(state)}

@@ -25,6 +25,7 @@ def check_slots(
     num_steps: int | None = None,
     time_limit: int | None = None,
     seed: int = 0,
+    like: Callable[[int], Slots] | None = None,
 ) -> None:
     """Raise a ConformanceError unless the slots behave as every other part of metaroll takes for granted.
 
@@ -39,6 +40,7 @@ def check_slots(
       (not of a vector environment of others, which steps as a whole).
     - ``time_limit``: reaching the time limit is truncation, not termination.
     - ``resume``: where slots return and accept their whole state, other slots continue from it with the same bits.
+    - ``kinds``: slots of another kind, made by ``like``, give the same rollouts, bitwise identical.
 
     Any environment is checked with ``check_slots(lambda n: make_slots(env, n))``.
 
@@ -50,6 +52,8 @@ def check_slots(
         time_limit: Steps after which the environment itself ends an episode; by default
             ``env_spec.max_episode_length``.
         seed: For the actions, and for the default plans.
+        like: Makes slots of the same environment in another way, one by one where ``make`` steps arrays, say; ``None``
+            leaves ``kinds`` out.
 
     Raises:
         ConformanceError: A rule is broken.
@@ -70,6 +74,8 @@ def check_slots(
     kit.check_mask(reference)
     kit.check_time_limit(reference)
     kit.check_resume(reference)
+    if like is not None:
+        kit.check_kinds(reference, like)
 
 
 @dataclass
@@ -176,6 +182,17 @@ class _Kit:
         if resumes == "state":
             records = self._roll(self.everyone, move_at=max(1, self.longest // 3))
             _compare(reference, records, "resume", "other slots that continue from running_state do something else")
+
+    def check_kinds(self, reference: list[_Record], like: Callable[[int], Slots]) -> None:
+        slots = like(len(self.plans))
+        try:
+            records = self._roll(self.everyone, slots=slots)
+        finally:
+            slots.close()
+        for record in (*reference, *records):
+            record.infos = [{name: np.asarray(value) for name, value in info.items()} for info in record.infos]
+        message = f"slots of kind {slots.info.kind!r} give another rollout than those of kind {self.kind!r}"
+        _compare(reference, records, "kinds", message)
 
     def _roll(
         self,

@@ -144,7 +144,9 @@ class TrialWrapper(ChainWrapper):
     def rows_in(self, actions: np.ndarray, memory: Memory, rows: np.ndarray) -> np.ndarray:
         """Actions as they are, which are remembered."""
         discrete = isinstance(self.env.action_space, Discrete)
-        memory["action"][rows] = np.eye(self._num_actions)[actions] if discrete else actions.reshape(len(rows), -1)
+        memory["action"][rows] = (
+            np.eye(self._num_actions)[actions] if discrete else actions.reshape(len(rows), self._num_actions)
+        )
         return actions
 
     def restarts(self, step: RowStep, memory: Memory, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:

@@ -1,8 +1,8 @@
-"""Targets and losses of learners that fit action values to replayed steps, as pure functions of tensors.
+"""Targets and losses of off-policy learners, as pure functions of tensors.
 
-B counts the steps of a batch, K the critics. Where a formula is the same for all of them, shapes are ``(...)``. Rewards
-may be sums of several (n-step returns); ``discounts`` then say what the value of the successor counts: ``gamma^n``, 0
-after a termination. A time limit is no termination.
+B counts the steps of a batch, K the critics. Elementwise functions have shapes ``(...)``. Rewards may be n-step sums;
+``discounts`` are the weights of the successors' values: ``gamma^n``, and 0 after a termination. A time limit is not a
+termination.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = [
 
 
 def bootstrapped(rewards: Tensor, discounts: Tensor, next_values: Tensor, reward_scale: float = 1.0) -> Tensor:
-    """What action values are fitted to: ``y = c r + discounts V(s')``, ``(...)`` as the arguments.
+    """Bootstrapped target of action values: ``y = c r + discounts V(s')``, ``(...)`` like the arguments.
 
     Watkins 1989; Lillicrap et al. 2016, arXiv:1509.02971, equation 5; with rewards scaled by ``c``.
     """
@@ -49,12 +49,12 @@ def q_target(
 ) -> Tensor:
     """``y = c r + (1 - d) gamma V'(s')``; shape ``(B, 1)``.
 
-    Haarnoja et al. 2018, arXiv:1801.01290, equation 8, with rewards scaled by ``c``. ``terminated`` is the end of the
-    decision process only.
+    Haarnoja et al. 2018, arXiv:1801.01290, equation 8, with rewards scaled by ``c``. ``terminated`` excludes time
+    limits.
 
     Args:
         rewards: shape ``(B, 1)``.
-        terminated: 1 where the process ended, else 0, shape ``(B, 1)``.
+        terminated: 1 where the episode terminated, else 0, shape ``(B, 1)``.
         next_values: Values of the successor states by the target network, shape ``(B, 1)``.
     """
     return bootstrapped(rewards, (1.0 - terminated) * discount, next_values, reward_scale)
@@ -72,9 +72,9 @@ def critics_loss(values: Tensor, target: Tensor, weights: Tensor | None = None) 
     arXiv:1812.05905).
 
     Args:
-        values: What the critics say, ``(K, B)``.
-        target: What they are fitted to, without gradient, ``(B,)``.
-        weights: What each step counts (importance weights of prioritized replay), ``(B,)``; ``None`` for 1.
+        values: Values of the critics, ``(K, B)``.
+        target: Their target, detached, ``(B,)``.
+        weights: Importance weights of prioritized replay, ``(B,)``; ``None`` for 1.
     """
     if weights is None:
         return torch.nn.functional.mse_loss(values, target.expand_as(values)) * (0.5 * len(values))
@@ -82,41 +82,41 @@ def critics_loss(values: Tensor, target: Tensor, weights: Tensor | None = None) 
 
 
 def critics_loss_gradient(values: Tensor, target: Tensor, weights: Tensor | None = None) -> Tensor:
-    """Gradient of ``critics_loss`` by ``values``, ``(K, B)`` or ``(B,)`` of one critic: ``w_b (Q_k - y) / B``."""
+    """Gradient of ``critics_loss`` w.r.t. ``values``, ``(K, B)`` or ``(B,)`` of one critic: ``w_b (Q_k - y) / B``."""
     gradient = (values - target) / values.shape[-1]
     return gradient if weights is None else gradient * weights
 
 
 def chosen_values(values: Tensor, actions: Tensor) -> Tensor:
-    """The values ``(...)`` of the chosen actions, integers ``(...)``, among those of all, ``(..., n)``."""
+    """The values ``(...)`` of the chosen actions, integers ``(...)``, from those of all actions, ``(..., n)``."""
     return values.gather(-1, actions[..., None])[..., 0]
 
 
 def chosen_values_gradient(grad: Tensor, actions: Tensor, num_actions: int) -> Tensor:
-    """Gradient ``(..., n)`` of ``values`` from that ``(...)`` of ``chosen_values``: 0 for all other actions."""
+    """Gradient ``(..., n)`` of ``values`` from that of ``chosen_values`` ``(...)``: 0 for all other actions."""
     return grad.new_zeros((*grad.shape, num_actions)).scatter_(-1, actions[..., None], grad[..., None])
 
 
 def expected_values(log_probs: Tensor, values: Tensor) -> Tensor:
-    """``sum_a pi(a | s) v(s, a)`` without a draw, ``(B,)`` (Christodoulou 2019, arXiv:1910.07207, equations 10 to 12).
+    """``sum_a pi(a | s) v(s, a)``, exact, ``(B,)`` (Christodoulou 2019, arXiv:1910.07207, equations 10 to 12).
 
     Args:
         log_probs: ``ln pi`` of all actions, ``(B, n)``; each must be finite.
-        values: ``(B, n)``. With those of ``soft_values`` these are the values of states, with ``log_probs`` themselves
-            what the entropy is, negated.
+        values: ``(B, n)``. With ``soft_values`` the result is the soft state value, with ``log_probs`` the negative
+            entropy.
     """
     return (log_probs.exp() * values).sum(dim=-1)
 
 
 def expected_values_gradient(log_probs: Tensor, values: Tensor, expected: Tensor) -> Tensor:
-    """Gradient ``(B, n)`` of ``expected_values`` by the logits of pi: ``pi(a | s) (v(s, a) - E[v])``.
+    """Gradient ``(B, n)`` of ``expected_values`` w.r.t. the logits of pi: ``pi(a | s) (v(s, a) - E[v])``.
 
-    Also where ``v(s, a) = q(s, a) - alpha ln pi(a | s)``: the entropy's own part sums to 0.
+    Also valid for ``v(s, a) = q(s, a) - alpha ln pi(a | s)``: the derivative of the entropy term sums to 0.
 
     Args:
-        log_probs: ``(B, n)``, as given there.
-        values: ``(B, n)``, as given there.
-        expected: What ``expected_values`` is of them, ``(B,)``.
+        log_probs: ``(B, n)``, see there.
+        values: ``(B, n)``, see there.
+        expected: Result of ``expected_values``, ``(B,)``.
     """
     return log_probs.exp() * (values - expected[:, None])
 
@@ -124,12 +124,12 @@ def expected_values_gradient(log_probs: Tensor, values: Tensor, expected: Tensor
 def greedy_values(target: Tensor, online: Tensor | None = None) -> Tensor:
     """Values of the best actions, ``(B,)``.
 
-    ``max_a Q'(s, a)`` (Mnih et al. 2015), or ``Q'(s, argmax_a Q(s, a))`` with what the ``online`` network says (double
-    Q-learning, van Hasselt et al. 2016, arXiv:1509.06461, equation 4).
+    ``max_a Q'(s, a)`` (Mnih et al. 2015), or ``Q'(s, argmax_a Q(s, a))`` with the argmax of the ``online`` network
+    (double Q-learning, van Hasselt et al. 2016, arXiv:1509.06461, equation 4).
 
     Args:
-        target: By the target network, ``(B, n)``.
-        online: By the network that is learned, ``(B, n)``.
+        target: Values of the target network, ``(B, n)``.
+        online: Values of the online network, ``(B, n)``.
     """
     return target.amax(dim=-1) if online is None else chosen_values(target, online.argmax(dim=-1))
 
@@ -141,8 +141,8 @@ def huber_loss(values: Tensor, target: Tensor, weights: Tensor | None = None) ->
 
     Args:
         values: ``(B,)``.
-        target: Without gradient, ``(B,)``.
-        weights: What each step counts, ``(B,)``; ``None`` for 1.
+        target: Detached, ``(B,)``.
+        weights: Importance weights, ``(B,)``; ``None`` for 1.
     """
     losses = torch.nn.functional.smooth_l1_loss(values, target, reduction="none")
     return (losses if weights is None else losses * weights).mean()
@@ -155,9 +155,9 @@ def huber_loss_gradient(values: Tensor, target: Tensor, weights: Tensor | None =
 
 
 def value_target(min_q: Tensor, log_prob: Tensor) -> Tensor:
-    """``min(Q1, Q2)(s, a', z) - ln pi(a' | s, z)`` with ``a'`` from the policy, without gradient; shape ``(B, 1)``.
+    """``min(Q1, Q2)(s, a', z) - ln pi(a' | s, z)`` with ``a'`` from the policy, detached; shape ``(B, 1)``.
 
-    Haarnoja 2018, equation 3 (soft value of a state, one sample).
+    Haarnoja 2018, equation 3 (soft state value, one sample).
     """
     return soft_values(min_q, log_prob, 1.0).detach()
 
@@ -168,13 +168,13 @@ def value_loss(values: Tensor, target: Tensor) -> Tensor:
 
 
 def smoothed_actions(actions: Tensor, noise: Tensor, std: float, clip: float) -> Tensor:
-    """``clip(a + clip(std n, -c, c), -1, 1)``: the actions of a target policy, so that values vary little around them.
+    """``clip(a + clip(std n, -c, c), -1, 1)``: target policy smoothing.
 
     Fujimoto 2018, equation 14.
 
     Args:
         actions: Actions in [-1, 1], ``(B, act_dim)``.
-        noise: Standard normal numbers of the same shape.
+        noise: Standard normal noise of the same shape.
         std: Standard deviation.
         clip: The bound c of the noise.
     """
@@ -198,15 +198,15 @@ def soft_policy_loss(log_prob: Tensor, min_q: Tensor, temperature: Tensor | floa
 
 
 def temperature_loss(log_temperature: Tensor, log_prob: Tensor, target_entropy: float) -> Tensor:
-    """``-mean(ln alpha (ln pi(a | s) + H))``, scalar: alpha falls while the entropy is over ``H``.
+    """``-mean(ln alpha (ln pi(a | s) + H))``, scalar: alpha decreases while the entropy exceeds ``H``.
 
     Haarnoja 2018b, equation 18, with ``ln alpha`` in place of ``alpha``, as in the authors' code: the sign of the
     gradient is the same, and alpha stays positive.
 
     Args:
         log_temperature: ``ln alpha``, ``(1,)`` or ``()``.
-        log_prob: Log-densities of actions of the policy, without gradient, ``(B,)``.
-        target_entropy: The entropy ``H`` that is aimed at.
+        log_prob: Log-densities of actions of the policy, detached, ``(B,)``.
+        target_entropy: The target entropy ``H``.
     """
     return -(log_temperature * (log_prob + target_entropy)).mean()
 
@@ -219,5 +219,5 @@ def temperature_gradient(log_prob: Tensor, target_entropy: float) -> Tensor:
 @torch.no_grad()
 def soft_update(target: Iterable[Tensor], source: Iterable[Tensor], tau: float) -> None:
     """Move ``target`` toward ``source`` in place: ``t <- (1 - tau) t + tau s`` (Lillicrap 2016, algorithm 1)."""
-    # One call for all tensors: a loop would cost more than the arithmetic.
+    # One call for all tensors: the overhead of a loop exceeds the arithmetic.
     torch._foreach_lerp_(list(target), [tensor.detach() for tensor in source], tau)  # pyright: ignore[reportPrivateImportUsage]

@@ -1,8 +1,8 @@
-"""What perceptrons compute with: the products, sums and activations of NumPy, and of torch on the CPU.
+"""Backends of ``Perceptrons``: matrix products, sums and activations of NumPy, and of torch on the CPU.
 
-Neither is faster in all of them: on one thread of an AMD EPYC, NumPy takes 25 us for the relu of 256 x 256 numbers
-where torch takes 6, and 24 for the tanh where torch takes 167. They also round differently: of two products of
-256 x 256 matrices an eighth of the entries are equal. A learner keeps the backend that it was written for.
+Neither is always faster: on one thread of an AMD EPYC, the relu of 256 x 256 numbers takes 25 us in NumPy and 6 in
+torch, the tanh 24 us in NumPy and 167 in torch. They also round differently: an eighth of the entries of a product of
+256 x 256 matrices are equal. A learner keeps the backend that it was written for.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Empty = Callable[[Array, tuple[int, ...]], Array]
 
 
 class Activation(NamedTuple):
-    """An activation whose derivative follows from its output; both work in place.
+    """An activation whose derivative is a function of its output; both work in place.
 
     Attributes:
         apply: ``a = f(z)``, written into ``z``, which is returned.
@@ -48,34 +48,34 @@ class Layer(ABC):
 
     @abstractmethod
     def pull_below(self, grad: Array, hidden: Array, activation: Activation, out: Array) -> Array:
-        """``f'(z') (grad W)``, the gradient of what the layer below gave before its activation, ``(B, in)``.
+        """``f'(z') (grad W)``, the gradient w.r.t. the pre-activations ``z'`` of the layer below, ``(B, in)``.
 
         Args:
-            grad: Gradient of ``z``, ``(B, out)``.
-            hidden: ``a = f(z')``, what the layer below gave, ``(B, in)``; used up.
+            grad: Gradient w.r.t. ``z``, ``(B, out)``.
+            hidden: ``a = f(z')``, the output of the layer below, ``(B, in)``; may be overwritten.
             activation: f.
-            out: Memory of at least B rows, which may be written to.
+            out: Buffer of at least B rows, which may be written to.
         """
 
     @abstractmethod
     def pull_rows(self, grad: Array, columns: slice, total: Array | None) -> Array:
-        """``grad W`` for ``columns`` of the rows, added to ``total`` if there is one."""
+        """``grad W`` for ``columns`` of the rows, added to ``total`` if given."""
 
 
 @dataclass(frozen=True)
 class Backend:
-    """How arrays of one library are computed with.
+    """Operations on the arrays of one library.
 
     Attributes:
-        name: Of the library; a copy or a pickle of a backend is the backend of that name.
-        activations: By name.
-        layer: What makes layers with so many outputs, of weight and bias, and of where their gradients go, if they have
-            some.
-        width: Number of outputs of a weight, or of each in a stack.
+        name: Name of the library; copies and pickles of a backend are the backend of that name.
+        activations: Activations by name.
+        layer: The class of layers with a number of outputs. A layer is made from weight, bias, and the output arrays of
+            their gradients, if it has any.
+        width: Number of outputs of a weight, or of each weight in a stack.
         empty: New memory of the type of an array, of a shape.
-        plain: The same numbers, without the books of autograd.
-        place: Where an array lies in memory; ``None``: arrays stay where they are.
-        rows_of: ``(array, rows, out)``: these rows of an array, written into the beginning of ``out`` or, where that is
+        plain: The same array, detached from autograd.
+        place: Memory address of an array; ``None``: arrays never move.
+        rows_of: ``(array, rows, out)``: these rows of an array, written into the beginning of ``out`` or, if that is
             ``None``, into new memory.
         put_rows: ``(array, rows, values)``: writes values into these rows of an array.
         where: Indices of the rows of ``(array, value)`` that are equal to the value.
@@ -103,7 +103,7 @@ def _backend_of(name: str) -> Backend:
 # -- torch -------------------------------------------------------------------------------------------------------------
 
 FEW_INPUTS = 64
-"""Up to so many inputs, the gradient of a weight is faster as the transpose of its transpose."""
+"""Up to this number of inputs, the gradient of a weight is faster to compute as a transpose."""
 
 _relu_backward = torch.ops.aten.threshold_backward.grad_input
 _tanh_backward = torch.ops.aten.tanh_backward.grad_input
@@ -111,7 +111,7 @@ _tanh_backward = torch.ops.aten.tanh_backward.grad_input
 
 @final
 class _TorchLayer(Layer):
-    """Of a weight ``(out, in)``."""
+    """Layer with a weight ``(out, in)``."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class _TorchLayer(Layer):
 
 @final
 class _TorchColumn(Layer):
-    """Of a weight ``(1, in)``: products with vectors, which are faster."""
+    """Layer with a weight ``(1, in)``: matrix-vector products, which are faster."""
 
     def __init__(
         self,
@@ -161,7 +161,7 @@ class _TorchColumn(Layer):
         self._weight, self._vector, self._bias = weight, weight[0], bias
         self._vector_grad = None if weight_grad is None else weight_grad[0]
         self._bias_grad = bias_grad
-        self._out = self._out_vector = weight  # views of what is written to, which is the same for many passes
+        self._out = self._out_vector = weight  # the latest output buffer and its view, reused for many passes
 
     def affine(self, x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
         if out is not self._out:
@@ -212,7 +212,7 @@ TORCH = Backend(
 
 @final
 class _NumpyLayer(Layer):
-    """Of a weight ``(in, out)``."""
+    """Layer with a weight ``(in, out)``."""
 
     def __init__(
         self,
@@ -256,7 +256,7 @@ def _numpy_tanh_pull(grad: np.ndarray, a: np.ndarray, out: np.ndarray) -> np.nda
 def _numpy_rows(array: np.ndarray, rows: np.ndarray, out: np.ndarray | None) -> np.ndarray:
     if out is None:
         return array[rows]
-    return np.take(array, rows, axis=0, out=out[: len(rows)], mode="clip")  # other modes copy what they write
+    return np.take(array, rows, axis=0, out=out[: len(rows)], mode="clip")  # other modes buffer the output
 
 
 NUMPY = Backend(

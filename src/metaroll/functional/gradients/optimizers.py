@@ -1,4 +1,4 @@
-"""Adam in place, for gradients that are at hand; and torch's own optimizers, the fastest way that they have."""
+"""In-place Adam for given gradients, and the fastest variants of torch's own optimizers."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ __all__ = ["Adam", "clip_norm", "clipped", "fast_optimizer"]
 
 @final
 class Adam(Stateful):
-    """Adam (Kingma and Ba 2015, arXiv:1412.6980, algorithm 1) in place, for gradients that are at hand.
+    """Adam (Kingma and Ba 2015, arXiv:1412.6980, algorithm 1), in place, for given gradients.
 
-    Tensors take one fused operation: the step is that of ``torch.optim.Adam``, which takes longer to prepare it than
-    small networks take to be stepped. Arrays of NumPy take it without new memory.
+    Tensors use one fused operation: the step of ``torch.optim.Adam``, without its overhead, which exceeds the step
+    itself for small networks. NumPy arrays need no new memory.
 
     Attributes:
-        first, second: Moments of the gradients, one for each parameter.
+        first, second: Moments of the gradients, one per parameter.
 
     Args:
         parameters: Tensors on one device, or arrays; changed in place.
-        lr: Step size.
-        betas: Decay of both moments.
+        lr: Learning rate.
+        betas: Decay rates of the moments.
         eps: Added to the root of the second moment, after its bias correction.
 
     Raises:
@@ -53,11 +53,11 @@ class Adam(Stateful):
         self._scratch = [np.empty_like(p) for p in self.parameters] if self._of_arrays else []
 
     def set_lr(self, lr: float) -> None:
-        """Take steps of this size from now on."""
+        """Set the learning rate of the next steps."""
         self._lr = lr
 
     def step(self, gradients: Sequence[Any]) -> None:
-        """One step against ``gradients``, one for each parameter, which may be overwritten; the host never waits."""
+        """One step down ``gradients``, one per parameter, which may be overwritten; it does not wait for the device."""
         self._count += 1
         if self._of_arrays:
             self._update_arrays(gradients)
@@ -69,12 +69,12 @@ class Adam(Stateful):
         pairs = zip(self.parameters, gradients, strict=True)
         torch._fused_adam_(  # pyright: ignore[reportPrivateImportUsage, reportCallIssue]
             self.parameters,
-            # The operation goes through memory, whatever the strides are: a gradient must lie as its parameter does.
+            # The operation ignores strides: a gradient must have the memory layout of its parameter.
             [g if g.stride() == p.stride() else torch.empty_like(p, requires_grad=False).copy_(g) for p, g in pairs],
             self.first,
             self.second,
             [],
-            [self._count] * len(self.parameters),  # all have taken as many steps
+            [self._count] * len(self.parameters),  # one step count for all
             lr=self._lr,
             beta1=self._betas[0],
             beta2=self._betas[1],
@@ -89,14 +89,16 @@ class Adam(Stateful):
         correction1, correction2 = 1.0 - beta1**self._count, 1.0 - beta2**self._count
         parts = zip(self.parameters, gradients, self.first, self.second, self._scratch, strict=True)
         for parameter, gradient, first, second, scratch in parts:
+            # v <- beta2 v + (1 - beta2) g^2
             np.multiply(gradient, gradient, out=scratch)
             scratch *= 1.0 - beta2
             second *= beta2
             second += scratch
+            # m <- beta1 m + (1 - beta1) g
             gradient *= 1.0 - beta1
             first *= beta1
             first += gradient
-            # lr m / c1 / (sqrt(v / c2) + eps), with the factor sqrt(c2) of the root moved out: two passes less.
+            # theta <- theta - lr (m / c1) / (sqrt(v / c2) + eps), with sqrt(c2) factored out: two passes less.
             np.sqrt(second, out=scratch)
             scratch += self._eps * math.sqrt(correction2)
             np.divide(first, scratch, out=scratch)
@@ -118,7 +120,7 @@ def _zeros_like(parameter: torch.Tensor) -> torch.Tensor:
 
 
 def clipped(gradients: Sequence[torch.Tensor], max_norm: float | None) -> list[torch.Tensor]:
-    """``gradients`` with a norm, of all together, of at most ``max_norm``; the host waits for nothing.
+    """``gradients`` clipped to a global norm of ``max_norm``, without synchronization with the device.
 
     As ``torch.nn.utils.clip_grad_norm_``: the factor is ``max_norm / (norm + 1e-6)``, at most 1.
     """
@@ -129,7 +131,7 @@ def clipped(gradients: Sequence[torch.Tensor], max_norm: float | None) -> list[t
 
 
 def clip_norm(gradient: np.ndarray, max_norm: float | None) -> float:
-    """As ``clipped``, of one array ``(P,)`` in place; returns the norm that it had."""
+    """``clipped`` for one array ``(P,)``, in place; returns its norm before clipping."""
     norm = math.sqrt(float(np.dot(gradient, gradient)))
     if max_norm is not None and norm + 1e-6 > max_norm:
         gradient *= max_norm / (norm + 1e-6)
@@ -139,11 +141,11 @@ def clip_norm(gradient: np.ndarray, max_norm: float | None) -> float:
 def fast_optimizer(
     optimizer_class: Callable[..., torch.optim.Optimizer], parameters: Iterable[torch.nn.Parameter], lr: float
 ) -> torch.optim.Optimizer:
-    """``optimizer_class(parameters, lr=lr)``, fused or multi-tensor where that is offered: the update is the same."""
+    """``optimizer_class(parameters, lr=lr)``, fused or multi-tensor where available: the update is the same."""
     chosen = list(parameters)
-    known = _arguments(optimizer_class)
+    arguments = _arguments(optimizer_class)
     for option in ("fused", "foreach"):
-        if option in known:
+        if option in arguments:
             with contextlib.suppress(TypeError, ValueError, RuntimeError):  # not on this device or for this dtype
                 return optimizer_class(chosen, lr=lr, **{option: True})
     return optimizer_class(chosen, lr=lr)

@@ -1,14 +1,13 @@
-"""Perceptrons side by side, forward and backward by hand, in memory that every pass writes to again.
+"""Parallel MLPs with hand-written forward and backward passes, in reused memory.
 
-A network is ``outputs = net(x)``, then ``net.pull(grad)``: from the gradient of a loss by the outputs, that by its
-parameters (or by its rows). Automatic differentiation finds the same numbers, with more products, new memory for each
-result, and books to keep.
+A network is ``outputs = net(x)``, then ``net.pull(grad)``: from the gradient of a loss w.r.t. the outputs to the one
+w.r.t. the parameters (or the inputs). Automatic differentiation computes the same numbers, with more products, new
+memory for each result, and bookkeeping.
 
-A gradient step of two hidden layers of 256 on 256 rows is some dozen products of matrices, which take the time that the
-processor needs for their multiplications: 0.33 ms for 256 x 256 x 256 in float32 on one thread of an AMD EPYC (100
-GFLOPS; MKL, oneDNN and OpenBLAS within 5 % of one another). What can be saved lies between them. One perceptron after
-the other is faster than batches of products: what belongs to one of two networks of that size fits into a cache, what
-belongs to two does not.
+A gradient step of two hidden layers of 256 on 256 rows is some dozen matrix products, which take the time of their
+multiplications: 0.33 ms for 256 x 256 x 256 in float32 on one thread of an AMD EPYC (100 GFLOPS; MKL, oneDNN and
+OpenBLAS within 5 % of one another). The savings lie between them. One MLP after the other is faster than batched
+products: the data of one of two networks of that size fit into a cache, those of both do not.
 """
 
 from __future__ import annotations
@@ -22,28 +21,28 @@ __all__ = ["Memory", "Perceptrons"]
 
 
 class Memory:
-    """What passes write to, by purpose, a number, width and type; as many rows as were ever needed."""
+    """Buffers of the passes, by purpose, number, width and type; they grow to the largest number of rows so far."""
 
     def __init__(self) -> None:
         self.latest: Perceptrons | None = None
-        """Whose pass was the latest, and has overwritten what the others need for their gradients."""
+        """The networks of the latest pass, which has overwritten what other networks need for their gradients."""
         self._rows: dict[tuple[str, int, int, Any], Array] = {}
 
     def rows(
         self, purpose: str, numbers: Iterable[int], count: int, like: Array, widths: Sequence[int], empty: Empty
     ) -> list[Array]:
         """``(count, width)`` for each number and width, of the type of ``like``."""
-        found = []
+        arrays = []
         for number, width in zip(numbers, widths, strict=True):
             key = (purpose, number, width, like.dtype)
             if key not in self._rows or len(self._rows[key]) < count:
                 self._rows[key] = empty(like, (count, width))
-            found.append(self._rows[key][:count])
-        return found
+            arrays.append(self._rows[key][:count])
+        return arrays
 
 
 class _Network(NamedTuple):
-    """One perceptron: its layers, and where they write to."""
+    """One MLP: its layers and their output buffers."""
 
     layers: list[Layer]
     hidden: list[Array]  # (B, out) of each layer, without the last
@@ -51,38 +50,38 @@ class _Network(NamedTuple):
 
 
 class _Room(NamedTuple):
-    """What passes over a number of rows write to."""
+    """Buffers of passes over a given number of rows."""
 
     networks: list[_Network]
     outputs: Array  # (K, B, out)
-    grads: list[Array]  # of what each hidden layer gave, (B, out)
-    chosen: list[Array]  # what each hidden layer gave in some of the rows
+    grads: list[Array]  # gradients of the hidden layers' outputs, (B, out)
+    chosen: list[Array]  # outputs of the hidden layers, for a subset of the rows
 
 
 _MOST_COUNTS = 8
-"""Numbers of rows for which views are kept."""
+"""Number of different row counts for which views are kept."""
 
 
 @final
 class Perceptrons:
-    """K perceptrons of one shape for the same rows, and their gradient.
+    """K MLPs of the same shape on the same rows, and their gradients.
 
-    What a method returns is overwritten by its next call. A gradient is that of the latest pass, whose rows must be as
-    they were, and uses it up. Parameters are read where they lie at each call.
+    The result of a method is overwritten by its next call. ``pull`` applies to the latest pass, whose rows must be
+    unchanged, and works once. Parameters are read in place at each call.
 
     Args:
-        weights: Of each layer, ``(K, out, in)`` or, of one perceptron (K is 1), ``(out, in)``; with NumPy ``in`` is
-            first.
-        biases: Of each layer, ``(K, out)`` or ``(out,)``.
-        activation: Of the hidden layers, one of ``backend.activations``.
-        backend: Whose arrays these are.
-        differentiable: Whether gradients will be asked for.
-        gradients: Where those of weights, then of biases are written to; ``None``: to memory of their own.
-        memory: Where passes write to. Networks that take turns may share it, so that caches of the processor hold more
-            of it: a pass of one then uses up those of the others.
+        weights: Weight of each layer, ``(K, out, in)`` or, for one MLP (K is 1), ``(out, in)``; with NumPy ``in`` comes
+            before ``out``.
+        biases: Bias of each layer, ``(K, out)`` or ``(out,)``.
+        activation: Activation of the hidden layers, one of ``backend.activations``.
+        backend: Backend of these arrays.
+        differentiable: Whether gradients will be needed.
+        gradients: Output arrays for the gradients of weights, then of biases; ``None``: new arrays.
+        memory: Buffers. Networks that take turns may share them for better use of the processor's caches: a pass of
+            one then invalidates those of the others.
 
     Raises:
-        ValueError: The backend has no such activation.
+        ValueError: The backend does not have the activation.
     """
 
     def __init__(
@@ -107,7 +106,7 @@ class Perceptrons:
         self._widths = list(map(backend.width, weights))
         self._kinds = list(map(backend.layer, self._widths))
         self._own = Memory()
-        self._outputs: Array = None  # until a number of rows is known
+        self._outputs: Array = None  # until the number of rows is known
         self._moves = backend.place is not None
         self._count, self._places = -1, self._places_now()
         self._layers: list[list[Layer]] = []
@@ -117,7 +116,7 @@ class Perceptrons:
         self._passed = 0
 
     def __call__(self, x: Array, first: int | None = None) -> Array:
-        """Outputs ``(K, B, out)`` for rows ``x (B, in)``; only those of the ``first`` so many, if that is given."""
+        """Outputs ``(K, B, out)`` for rows ``x (B, in)``; ``first``: only those of this number of first networks."""
         if self._moves or len(x) != self._count:
             self._settle(len(x))
         for net in self._room.networks[:first]:
@@ -128,13 +127,13 @@ class Perceptrons:
         return outputs
 
     def pull(self, grad: Array) -> list[Array]:
-        """Gradients of the weights, then of the biases, in the order and shapes in which they were given.
+        """Gradients of the weights, then of the biases, in the order and shapes of the parameters.
 
         Args:
-            grad: Gradient of the outputs, ``(K, B, out)``.
+            grad: Gradient w.r.t. the outputs, ``(K, B, out)``.
 
         Raises:
-            RuntimeError: There is no pass of all networks that it could be the gradient of.
+            RuntimeError: There was no pass of all networks before.
         """
         x = self._taken(len(self._room.networks))
         for net, above in zip(self._room.networks, grad, strict=True):
@@ -142,9 +141,9 @@ class Perceptrons:
         return self._gradients
 
     def pull_rows(self, grad: Array, columns: slice = slice(None)) -> Array:
-        """Gradient of ``columns`` of the rows, ``(B, columns)``; see ``pull``.
+        """Gradient w.r.t. ``columns`` of the rows, ``(B, columns)``; see ``pull``.
 
-        Where ``grad`` is of fewer networks, it is that of the first ones, and 0 for the others.
+        With ``grad`` of fewer networks, it applies to the first ones, and is 0 for the others.
         """
         x, total = self._taken(len(grad)), None
         for net, above in zip(self._room.networks, grad, strict=False):
@@ -153,12 +152,12 @@ class Perceptrons:
         return total
 
     def pull_rows_of(self, chosen: Array, grad: Array, columns: slice = slice(None)) -> Array:
-        """The same, where the output of one network counts in each row: as much work as for one network.
+        """``pull_rows`` where the loss of each row depends on one network only; as much work as for one network.
 
         Args:
-            chosen: Which network counts, integers ``(B,)``.
-            grad: Gradient of its output, ``(B, out)``.
-            columns: Of the rows.
+            chosen: Index of that network, integers ``(B,)``.
+            grad: Gradient w.r.t. its output, ``(B, out)``.
+            columns: Columns of the rows.
         """
         backend, x, total = self._backend, self._taken(len(self._room.networks)), None
         for i, net in enumerate(self._room.networks):
@@ -171,11 +170,11 @@ class Perceptrons:
         return total
 
     def pass_and_pull(self, x: Array, rule: Callable[[Array], Array]) -> tuple[Array, list[Array]]:
-        """Outputs and ``pull`` in one, one network after the other: less memory is touched, so it is faster.
+        """Outputs and ``pull`` combined, one network after the other: faster, since it touches less memory.
 
         Args:
             x: Rows.
-            rule: Makes of the outputs of one network, ``(B, out)``, their gradient.
+            rule: Maps the outputs of one network, ``(B, out)``, to their gradient.
 
         Returns:
             Outputs ``(K, B, out)``, and gradients.
@@ -197,28 +196,28 @@ class Perceptrons:
         net.layers[-1].affine(x, net.output)
 
     def _pull(self, net: _Network, hidden: list[Array], x: Array, grad: Array, of_parameters: bool = True) -> Array:
-        """Gradient of what the first layer gave, before its activation, ``(B, out)``."""
+        """Backpropagation; returns the gradient w.r.t. the pre-activations of the first layer, ``(B, out)``."""
         grads, activation = self._room.grads, self._backend.activations[self._activation]
         for k in range(self._depth - 1, -1, -1):
             layer, below = net.layers[k], hidden[k - 1] if k else x
             if of_parameters:
-                layer.pull(grad, below)
-            if k:
+                layer.pull(grad, below)  # dL/dW_k = d_k^T a_{k-1}, dL/db_k = sum_B d_k
+            if k:  # d_{k-1} = f'(z_{k-1}) (d_k W_k), (B, in)
                 grad = layer.pull_below(grad, below, activation, grads[k - 1])
         return grad
 
     def _taken(self, count: int) -> Array:
-        """The rows of the latest pass, which was one of the first ``count`` networks at least."""
+        """The rows of the latest pass, which must include the first ``count`` networks."""
         rows, self._rows = self._rows, None
         if rows is None or self._memory.latest is not self or count > self._passed:
             raise RuntimeError(
-                "a gradient is that of the pass before it, once, of no more networks than it was of; networks must be "
-                "differentiable, and no other one that shares their memory may have been asked since"
+                "pull needs a forward pass before it, works once per pass, and for no more networks than the pass; "
+                "networks must be differentiable, and no network that shares their memory may have run since"
             )
         return rows
 
     def _settle(self, count: int) -> None:
-        """Layers where the parameters are now, and memory for ``count`` rows."""
+        """Update layers to the current addresses of the parameters, and buffers to ``count`` rows."""
         places = self._places_now()
         if places != self._places or not self._layers:
             self._places, self._layers, self._known = places, self._layers_now(), {}
@@ -236,7 +235,7 @@ class Perceptrons:
         *widths, num_out = self._widths
         kept, hidden = num if self._differentiable else 1, len(widths)
         rows = [self._memory.rows("rows", range(hidden), count, like, widths, empty)]
-        # The others keep theirs until their gradient is asked for, so they share no memory.
+        # The other networks keep their activations until the backward pass, so they cannot share memory.
         begins = range(self._depth, kept * self._depth, self._depth)
         rows += [self._own.rows("rows", range(i, i + hidden), count, like, widths, empty) for i in begins]
         if self._outputs is None or self._outputs.shape[1] < count:

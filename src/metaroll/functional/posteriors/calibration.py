@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 _AS_IF = 10.0
-"""Latents that are as wide as they should be, beside those that are there."""
+"""Number of latents with the ideal spread that are added to the actual ones."""
 _RIDGE = 1e-3
 _FEWEST_TAIL = 10
 
@@ -52,15 +52,15 @@ def uniformity_distance(fractions: np.ndarray) -> float:
 
 
 def normal_scores(ranks: np.ndarray, num_draws: int) -> np.ndarray:
-    """Where true parameters lie in their posteriors, in deviations of a normal; of deviation 1 where calibrated.
+    """Normal scores of true parameters under their posteriors; of standard deviation 1 if calibrated.
 
-    ``Phi^-1`` of posterior quantiles (Cook, Gelman and Rubin 2006, section 2.2), divided by the deviation that the
-    L + 1 possible values have. Their mean says how far posteriors are shifted, in their own deviations; a deviation
-    above 1 that they are too narrow, below 1 too wide.
+    ``Phi^-1`` of posterior quantiles (Cook, Gelman and Rubin 2006, section 2.2), divided by the deviation of the L + 1
+    possible values. Their mean is the shift of the posteriors, in posterior deviations; a deviation above 1 means that
+    they are too narrow, below 1 too wide.
 
     Args:
-        ranks: Of ``sbc_ranks``, ``(n, d)``.
-        num_draws: L, of which they are ranks.
+        ranks: Ranks from ``sbc_ranks``, ``(n, d)``.
+        num_draws: L, the number of draws behind each rank.
     """
     possible = ndtri((np.arange(num_draws + 1) + 0.5) / (num_draws + 1))
     scores: np.ndarray = possible[ranks] / possible.std()
@@ -130,7 +130,7 @@ def local_two_sample_test(
         contexts: What was simulated, ``(n, k)`` numbers of about unit size.
         draws_there: Draws at the observation in units of its posterior, ``(m, d)``.
         context_there: The observation, ``(k,)``.
-        generator: Says which draws stand for truths.
+        generator: Chooses the draws that serve as truths.
         num_permutations: How many.
     """
     count, num_items = len(truths), draws.shape[1] + 1
@@ -184,14 +184,14 @@ def rank_p_value(value: float, reference: np.ndarray) -> float:
 
 
 def tail_p_value(value: float, reference: np.ndarray) -> float:
-    """``rank_p_value``; beyond all references, the tail of a power law through the largest of them: as small as needed.
+    """``rank_p_value``, extrapolated beyond all references by a power-law tail through the largest of them.
 
     ``P(X > x) = k/n (x / x_k)^(-1/g)`` with the mean logarithm g of the k largest over the next one (Hill 1975;
-    Weissman 1978). Of a tail that falls faster than a power it says too much, so that nothing is raised too early.
+    Weissman 1978). A tail that decays faster than a power law is overestimated, which is conservative.
 
     Args:
         value: Positive, as the references.
-        reference: ``(n,)`` values where all is right; a tenth of them, and at least ten, tell the tail.
+        reference: ``(n,)`` values under the null hypothesis; the tail is fitted to 10 % of them, at least ten.
     """
     p_value = rank_p_value(value, reference)
     count = len(reference)

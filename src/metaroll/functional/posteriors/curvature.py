@@ -1,4 +1,4 @@
-"""What the curvature of a sum of squares says of parameters in the unit cube (Gauss and Newton's approximation)."""
+"""Gauss-Newton curvature of a sum of squares over parameters in the unit cube, and the posterior it implies."""
 
 from __future__ import annotations
 

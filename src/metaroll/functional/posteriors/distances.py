@@ -39,5 +39,5 @@ def neighbor_distances(points: np.ndarray, cloud: np.ndarray, num_neighbors: int
         num_neighbors: How many of them.
         own: The points are the cloud: none is its own neighbor.
     """
-    found = np.atleast_2d(KDTree(cloud).query(points, num_neighbors + own)[0].reshape(len(points), -1))
-    return found[:, 1:].mean(axis=1) if own else found.mean(axis=1)
+    distances = np.atleast_2d(KDTree(cloud).query(points, num_neighbors + own)[0].reshape(len(points), -1))
+    return distances[:, 1:].mean(axis=1) if own else distances.mean(axis=1)

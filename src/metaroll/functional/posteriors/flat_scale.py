@@ -1,4 +1,4 @@
-"""The scale on which a uniform prior is flat with soft edges, beside that on which it is a standard normal.
+"""The scale on which a uniform prior is flat with soft edges, and its map to the standard normal scale.
 
 With u in (0, 1) the share of the prior below a parameter, its normal score is ``z = Phi^-1(u)``. Its flat one is the y
 with ``F(y) = u``, where F is the distribution of a uniform number in (-1, 1) plus a normal one of deviation e: ::
@@ -40,8 +40,8 @@ def flat_of_normal(normals: Tensor, flat: Tensor) -> Tensor:
     right = torch.searchsorted(scores, low.contiguous()).clamp(1, len(scores) - 1)
     share = (low - scores[right - 1]) / (scores[right] - scores[right - 1])
     points = grid[right - 1] + share * (grid[right] - grid[right - 1])
-    found = _score(points)  # and one step of Newton, after which 1e-13 are left
-    points = points - (found - low) * torch.exp(_log_slope(found, points)) * _SCALE
+    score = _score(points)  # followed by one Newton step, with a remaining error of 1e-13
+    points = points - (score - low) * torch.exp(_log_slope(score, points)) * _SCALE
     return torch.where(flat, torch.copysign(points, wanted) / _SCALE, wanted)
 
 

@@ -18,7 +18,7 @@ _TINY = 1e-12
 
 
 class Predicted(NamedTuple):
-    """What the best of the regressions says.
+    """Result of the best of the regressions.
 
     Attributes:
         share: Of the variance that is predicted for those left out (R^2), at least 0.
@@ -57,7 +57,7 @@ class Smoothers:
         self._kernels = [_centered(both @ rows.T), _centered(gaussian)]
 
     def p_value(self, values: np.ndarray) -> float:
-        """P value that the first of ``values (n, 1 + P)`` is as the P others are: drawn where features say nothing.
+        """P value of the first of ``values (n, 1 + P)`` among the P others, drawn under independence of the features.
 
         The statistic is the largest of ``y' S y / y' y`` over all regressions S, each in deviations of its values over
         all columns; every column is treated alike, so that the test is exact where columns can be exchanged. With
@@ -71,12 +71,12 @@ class Smoothers:
             shares += [_shrinkage(kernel, ridge) @ squares / total for ridge in _RIDGES]
         table = np.array(shares)
         scores = (table - table.mean(axis=1, keepdims=True)) / (table.std(axis=1, keepdims=True) + _TINY)
-        # Positive, so that the tail of the largest can be told: scores of nothing are around 0.
+        # Positive, so that the tail of the largest can be estimated: scores under independence are around 0.
         largest = np.exp(np.minimum(scores.max(axis=0), 500.0))
         return tail_p_value(float(largest[0]), largest[1:])
 
     def predicted(self, values: np.ndarray) -> Predicted:
-        """What the regression with the least error of those left out says of ``values (n,)``.
+        """Prediction of ``values (n,)`` by the regression with the smallest held-out error.
 
         Errors of leaving one out are those of the fit over ``1 - leverage`` (Hastie, Tibshirani and Friedman 2009, eq.
         7.64).

@@ -1,1 +1,1 @@
-"""Search without gradients, as pure functions: distributions over parameter vectors that are asked and told."""
+"""Gradient-free search as pure functions: distributions over parameter vectors, with ask and tell."""

@@ -15,15 +15,14 @@ __all__ = ["AveragedMean", "AveragedState", "averaged"]
 
 
 def averaged(average: np.ndarray, latest: np.ndarray, count: int, window: int) -> np.ndarray:
-    """``average + (latest - average) / min(count, window)``, which is ``latest`` where ``count`` or ``window`` is 1.
+    """``average + (latest - average) / min(count, window)``, which is ``latest`` if ``count`` or ``window`` is 1.
 
-    The mean of all ``count`` values as long as there are at most ``window``, then one in which a value counts less by
-    the factor ``1 - 1 / window`` with each that follows.
+    The plain mean of up to ``window`` values, then an exponential moving average with decay ``1 - 1 / window``.
 
     Args:
-        average: That of the values before ``(P,)``.
+        average: Average of the previous values ``(P,)``.
         latest: The new value ``(P,)``.
-        count: Number of values with it, from 1.
+        count: Number of values including the new one, from 1.
         window: From 1.
     """
     share = 1.0 / min(count, window)
@@ -32,11 +31,11 @@ def averaged(average: np.ndarray, latest: np.ndarray, count: int, window: int) -
 
 @dataclass(frozen=True, kw_only=True)
 class AveragedState(SearchState):
-    """Where such a search stands; ``mean`` is the average.
+    """State of a search with an averaged mean; ``mean`` is the average.
 
     Attributes:
-        run: The state of the search that is averaged.
-        left: The average that the last run that has ended has left ``(P,)``.
+        run: State of the averaged search.
+        left: Final average of the last completed run ``(P,)``.
     """
 
     run: SearchState
@@ -44,21 +43,21 @@ class AveragedState(SearchState):
 
     @classmethod
     def completed(cls, tree: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Older states lack ``left``. Only searches with restarts read it, so the mean stands in."""
+        """Older states lack ``left``. Only searches with restarts read it, so the mean is used instead."""
         return {"left": tree["mean"], **tree}
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class AveragedMean(Search[AveragedState]):
-    """Any search, of which ``mean`` is averaged; what it asks is the same as without.
+    """Any search, with an averaged ``mean``; the candidates are unaffected.
 
-    Where fitness is noisy, or a step still large, the last mean is off by chance, and its average is less so. After a
-    restart the average begins anew.
+    With noisy fitness or a large step size, the last mean is noisy, and its average less so. After a restart the
+    average starts over.
 
     Attributes:
-        search: What is averaged.
-        window: Generations that count (``averaged``).
+        search: The search to average.
+        window: Number of generations (``averaged``).
     """
 
     search: Search[Any]
@@ -66,7 +65,7 @@ class AveragedMean(Search[AveragedState]):
 
     def __post_init__(self) -> None:
         if not isinstance(self.search, Search):
-            raise TypeError(f"search must be a search, CMA() say, got {self.search!r}")
+            raise TypeError(f"search must be a Search, such as CMA(), got {self.search!r}")
         check_whole("window", self.window)
 
     def start(self, mean: Any) -> AveragedState:
@@ -81,12 +80,12 @@ class AveragedMean(Search[AveragedState]):
         return self._around(self.search.seeded(state.run, seed))
 
     def beginning(self, state: AveragedState, draw: np.random.Generator, std: float | None = None) -> np.ndarray:
-        """That of ``search``."""
+        """See ``Search.beginning``."""
         return self.search.beginning(state.run, draw, std)
 
     @property
     def begins_again(self) -> bool:
-        """Whether ``search`` does."""
+        """See ``Search.begins_again``."""
         return self.search.begins_again
 
     def finished(self, state: AveragedState) -> tuple[int, np.ndarray]:
@@ -98,7 +97,7 @@ class AveragedMean(Search[AveragedState]):
         return self.search.leading(state.run)
 
     def num_candidates(self, state: AveragedState) -> int:
-        """Those of ``search``."""
+        """See ``Search.num_candidates``."""
         return self.search.num_candidates(state.run)
 
     def ask(self, state: AveragedState, generator: np.random.Generator) -> np.ndarray:
@@ -106,29 +105,29 @@ class AveragedMean(Search[AveragedState]):
         return self.search.ask(state.run, generator)
 
     def spread(self, state: AveragedState) -> float:
-        """That of ``search``."""
+        """See ``Search.spread``."""
         return self.search.spread(state.run)
 
     def repetitions(self, state: AveragedState) -> float:
-        """Those of ``search``."""
+        """See ``Search.repetitions``."""
         return self.search.repetitions(state.run)
 
     @property
     def measures_noise(self) -> bool:
-        """Whether ``search`` does."""
+        """See ``Search.measures_noise``."""
         return self.search.measures_noise
 
     def numbers(self, state: AveragedState) -> dict[str, float]:
-        """Those of ``search``."""
+        """See ``Search.numbers``."""
         return self.search.numbers(state.run)
 
     def stop(self, state: AveragedState) -> tuple[str, ...]:
-        """Those of ``search``."""
+        """See ``Search.stop``."""
         return self.search.stop(state.run)
 
     def learned(self, state: AveragedState, candidates: np.ndarray, fitness: np.ndarray) -> AveragedState:
         run = self.search.tell(state.run, candidates, fitness)
-        # Of a search that begins again, the generations are those since then.
+        # With restarts, generations are counted since the last one.
         count = max(1, self.search.leading(run).generation)
         ends, end = self.search.finished(run)
         left = state.left

@@ -1,4 +1,4 @@
-"""What all searches share: states that are plain data, the best candidate so far, and ask and tell."""
+"""Base class of searches: states as plain data, the best candidate so far, and ask and tell."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ __all__ = ["Search", "SearchState", "best_first", "checked_mean", "default_popul
 
 @dataclass(frozen=True, kw_only=True)
 class SearchState:
-    """Where a search stands: arrays, numbers, and states of other searches (or tuples of them), saved as they are.
+    """State of a search: arrays, numbers, and states of other searches (or tuples of them), which are saved.
 
     Attributes:
         mean: Center of the next candidates ``(P,)``, float64.
-        best: The best candidate so far ``(P,)``; the first mean before any was told.
-        best_fitness: Its fitness; with random tasks or initial states luck is in it.
-        generation: How often fitness was told.
-        evaluations: How many candidates that were.
+        best: The best candidate so far ``(P,)``; the first mean before the first ``tell``.
+        best_fitness: Its fitness; with random tasks or initial states, partly by chance.
+        generation: Number of calls of ``tell``.
+        evaluations: Number of candidates evaluated.
     """
 
     growing: ClassVar[tuple[str, ...]] = ()
-    """Names of arrays whose first axis may have another length in another state of the same search."""
+    """Names of arrays whose first axis may have a different length in each state of the same search."""
 
     mean: np.ndarray
     best: np.ndarray
@@ -41,7 +41,7 @@ class SearchState:
 
     @classmethod
     def completed(cls, tree: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What ``metaroll.state.tree_of`` gave in an earlier version, with the entries that states have had since."""
+        """A tree from ``metaroll.state.tree_of`` of an earlier version, completed with entries added since."""
         return tree
 
 
@@ -49,46 +49,46 @@ StateT = TypeVar("StateT", bound=SearchState)
 
 
 class Search(ABC, Generic[StateT]):
-    """A search that maximizes a fitness: frozen settings, and functions of a state without any side effect.
+    """A search that maximizes a fitness: frozen settings, and pure functions of a state.
 
-    ``state = search.start(mean)``, then in turns ``candidates = search.ask(state, generator)`` and
-    ``state = search.tell(state, candidates, fitness)``, until ``search.stop(state)`` names a reason. A candidate whose
-    fitness is NaN ranks behind all others. ``search.recommended(state)`` is what to use of what was found;
-    ``state.mean`` is where the search looks, and ``state.best`` the best candidate, which may have been lucky.
+    ``state = search.start(mean)``, then repeatedly ``candidates = search.ask(state, generator)`` and
+    ``state = search.tell(state, candidates, fitness)``, until ``search.stop(state)`` returns a reason. A candidate with
+    fitness NaN ranks last. ``search.recommended(state)`` is the result to use; ``state.mean`` is the center of the
+    search, and ``state.best`` the best candidate, which may have been lucky.
     """
 
     @abstractmethod
     def start(self, mean: Any) -> StateT:
-        """The state of a search that begins at ``mean (P,)``.
+        """The initial state at ``mean (P,)``.
 
         Raises:
-            ShapeError: ``mean`` has another shape.
-            ValueError: It is not finite, or does not suit the settings.
+            ShapeError: ``mean`` has the wrong shape.
+            ValueError: It is not finite, or does not fit the settings.
         """
 
     @abstractmethod
     def ask(self, state: StateT, generator: np.random.Generator) -> np.ndarray:
-        """The candidates of one generation, float64 ``(K, P)``; fresh memory."""
+        """The candidates of one generation, float64 ``(K, P)``, in new memory."""
 
     def tell(self, state: StateT, candidates: Any, fitness: Any) -> StateT:
-        """The state after the candidates of ``ask`` were tried.
+        """The state after the candidates of ``ask`` were evaluated.
 
         Args:
-            state: The state that they were asked of.
+            state: The state that ``ask`` was called with.
             candidates: Shape ``(K, P)``.
-            fitness: The fitness of each ``(K,)``, more being better; NaN ranks last.
+            fitness: The fitness of each ``(K,)``, higher is better; NaN ranks last.
 
         Raises:
             ShapeError: Shapes do not fit.
-            TypeError: ``learned`` gives no state.
-            ValueError: The fitness of no candidate is a number.
+            TypeError: ``learned`` does not return a state.
+            ValueError: All fitness values are NaN.
         """
         rows = np.asarray(candidates, dtype=np.float64)
         values = checks.array_of("fitness", fitness, f"numbers ({len(rows)},)").astype(np.float64, copy=False)
         expected = (self.num_candidates(state), len(state.mean))
         if rows.shape != expected or values.shape != rows.shape[:1]:
             raise ShapeError(
-                f"candidates must have shape {expected}, as ask gave them, and fitness ({expected[0]},), got "
+                f"candidates must have shape {expected}, as returned by ask, and fitness ({expected[0]},), got "
                 f"{rows.shape} and {values.shape}"
             )
         if np.isnan(values).all():
@@ -97,40 +97,40 @@ class Search(ABC, Generic[StateT]):
         if not isinstance(learned, SearchState):
             raise TypeError(
                 f"learned of {type(self).__name__} must return the new state, a {type(state).__name__} "
-                f"(dataclasses.replace(state, mean=...), say), got {checks.described(learned)}"
+                f"(for example dataclasses.replace(state, mean=...)), got {checks.described(learned)}"
             )
         return learned
 
     @abstractmethod
     def num_candidates(self, state: StateT) -> int:
-        """How many candidates the next ``ask`` gives."""
+        """Number of candidates of the next ``ask``."""
 
     @abstractmethod
     def learned(self, state: StateT, candidates: np.ndarray, fitness: np.ndarray) -> StateT:
-        """``state``, whose best candidate and counters are up to date, after its ``candidates``."""
+        """The updated ``state`` after ``candidates``; its best candidate and counters are already up to date."""
 
     def stop(self, state: StateT) -> tuple[str, ...]:
-        """Names of the reasons to end the search; none is an empty tuple."""
+        """Names of the reasons to end the search; empty if there are none."""
         return ()
 
     @abstractmethod
     def spread(self, state: StateT) -> float:
-        """Root mean square over the parameters of the standard deviation of the next candidates."""
+        """Standard deviation of the next candidates, as root mean square over the parameters."""
 
     def seeded(self, state: StateT, seed: int) -> StateT:
-        """``state``, which ``start`` has just given, for a search that draws beside ``ask``: from ``seed``.
+        """An initial ``state`` with a seed, for a search that draws random numbers outside ``ask``.
 
         Args:
-            state: What ``start`` gave.
-            seed: Source of those draws, not negative.
+            state: The result of ``start``.
+            seed: Seed of those draws, not negative.
         """
         return state
 
     def beginning(self, state: StateT, draw: np.random.Generator, std: float | None = None) -> np.ndarray:
-        """Another point to begin at ``(P,)``: normal around ``state.mean``.
+        """Another starting point ``(P,)``, drawn normally around ``state.mean``.
 
         Args:
-            state: Of a search that has just begun.
+            state: An initial state.
             draw: Source of randomness.
             std: Standard deviation; ``None`` means ``spread``.
         """
@@ -138,47 +138,47 @@ class Search(ABC, Generic[StateT]):
         return state.mean + width * draw.standard_normal(len(state.mean))
 
     def recommended(self, state: StateT) -> np.ndarray:
-        """What to use of what was found ``(P,)``: the mean, but of searches that look elsewhere in the end."""
+        """The result to use ``(P,)``: the mean, unless the search has moved on (restarts)."""
         return state.mean
 
     @property
     def begins_again(self) -> bool:
-        """Whether a run that has ended is followed by another, which begins elsewhere."""
+        """Whether the search has restarts: a run that has ended is followed by another."""
         return False
 
     def finished(self, state: StateT) -> tuple[int, np.ndarray]:
-        """How many runs have ended, and the mean that the last of these has left ``(P,)``."""
+        """Number of completed runs, and the final mean of the last of them ``(P,)``."""
         return 0, state.mean
 
     def leading(self, state: StateT) -> Any:
-        """The state of the search that ``state.mean`` is of, for a search that is made of others."""
+        """The inner state that ``state.mean`` belongs to, for a search composed of others."""
         return state
 
     def repetitions(self, state: StateT) -> float:
-        """How many times the usual number of evaluations each candidate should get, at least 1."""
+        """Factor of the number of evaluations per candidate, at least 1."""
         return 1.0
 
     @property
     def measures_noise(self) -> bool:
-        """Whether some candidates are asked twice, whose values must differ as by chance they do."""
+        """Whether some candidates are evaluated twice to measure noise, which must then be independent."""
         return False
 
     def numbers(self, state: StateT) -> dict[str, float]:
-        """What a log should tell beside ``spread``."""
+        """Further numbers for the log, besides ``spread``."""
         return {}
 
     def described(self) -> str:
-        """Settings as one line of text, by which snapshots are compared."""
+        """Settings as one line of text, which snapshots must match."""
         return described(self)
 
 
 def default_population(num_params: int) -> int:
-    """``4 + int(3 ln P)``, the usual size of a population in P dimensions (Hansen 2016, equation 48)."""
+    """``4 + int(3 ln P)``, the default population size in P dimensions (Hansen 2016, equation 48)."""
     return 4 + int(3.0 * math.log(num_params))
 
 
 def best_first(fitness: np.ndarray) -> np.ndarray:
-    """Positions of ``fitness (K,)`` from the highest to the lowest, NaN last; of equal ones the first comes first."""
+    """Indices of ``fitness (K,)`` from the highest to the lowest, NaN last; ties keep their order."""
     return np.argsort(-fitness, kind="stable")
 
 
@@ -186,15 +186,15 @@ def checked_mean(mean: Any) -> np.ndarray:
     """A copy of ``mean (P,)`` as float64.
 
     Raises:
-        ShapeError: It has another shape, or no entry.
+        ShapeError: It has the wrong shape, or no entries.
         ValueError: It is not finite.
     """
-    found = np.array(checks.array_of("mean", mean, "numbers (P,)"), dtype=np.float64)
-    if found.ndim != 1 or not found.size:
-        raise ShapeError(f"mean must have shape (P,) with at least one parameter, got {found.shape}")
-    if not np.isfinite(found).all():
-        raise ValueError(f"mean must be finite, entry {int(np.flatnonzero(~np.isfinite(found))[0])} is not")
-    return found
+    center = np.array(checks.array_of("mean", mean, "numbers (P,)"), dtype=np.float64)
+    if center.ndim != 1 or not center.size:
+        raise ShapeError(f"mean must have shape (P,) with at least one parameter, got {center.shape}")
+    if not np.isfinite(center).all():
+        raise ValueError(f"mean must be finite, entry {int(np.flatnonzero(~np.isfinite(center))[0])} is not")
+    return center
 
 
 def _with_best(state: StateT, candidates: np.ndarray, fitness: np.ndarray) -> StateT:
@@ -206,16 +206,16 @@ def _with_best(state: StateT, candidates: np.ndarray, fitness: np.ndarray) -> St
 
 
 def restored_search(like: StateT, tree: Mapping[str, Any]) -> StateT:
-    """The state that ``metaroll.state.tree_of`` was taken of.
+    """The state saved by ``metaroll.state.tree_of``.
 
     Args:
-        like: A state of the same search in as many dimensions.
-        tree: What ``tree_of`` gave.
+        like: A state of the same search in the same number of dimensions.
+        tree: The result of ``tree_of``.
 
     Raises:
         KeyError: An entry is missing.
-        ShapeError: It is of a search of another size.
-        TypeError: A number is none, or would lose something by its type here.
+        ShapeError: It belongs to a search of another size.
+        TypeError: A value is not a number, or would lose precision in the type expected here.
     """
     values: dict[str, Any] = {}
     tree = like.completed(tree)
@@ -226,10 +226,10 @@ def restored_search(like: StateT, tree: Mapping[str, Any]) -> StateT:
         elif isinstance(own, tuple):
             values[field.name] = tuple(restored_search(own[0], saved[str(number)]) for number in range(len(saved)))
         elif field.name in like.growing:
-            found = np.array(saved, dtype=own.dtype)
-            if found.ndim != own.ndim or found.shape[1:] != own.shape[1:]:
-                raise ShapeError(f"{field.name} must have shape (n, *{own.shape[1:]}), got {found.shape}")
-            values[field.name] = found
+            array = np.array(saved, dtype=own.dtype)
+            if array.ndim != own.ndim or array.shape[1:] != own.shape[1:]:
+                raise ShapeError(f"{field.name} must have shape (n, *{own.shape[1:]}), got {array.shape}")
+            values[field.name] = array
         else:
             try:
                 values[field.name] = restored(own, saved)

@@ -1,4 +1,4 @@
-"""The cross-entropy method: a normal distribution that is fitted to the best candidates."""
+"""The cross-entropy method: a normal distribution, fitted to the best candidates."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = ["CEM", "CEMState"]
 
 @dataclass(frozen=True, kw_only=True)
 class CEMState(SearchState):
-    """Where the cross-entropy method stands.
+    """State of the cross-entropy method.
 
     Attributes:
         std: Standard deviation of each parameter ``(P,)``, before the extra noise.
-        directions: Deviations of the best candidates from their mean ``(n_best, P)``, of a full covariance, which is
-            their mean square; ``(0, P)`` before the first generation and for a diagonal one.
+        directions: Deviations of the best candidates from their mean ``(n_best, P)``, whose second moment is the full
+            covariance; ``(0, P)`` before the first generation and for a diagonal covariance.
     """
 
     growing: ClassVar[tuple[str, ...]] = ("directions",)
@@ -35,13 +35,13 @@ class CEMState(SearchState):
 @final
 @dataclass(frozen=True, kw_only=True)
 class CEM(CEMConfig, Search[CEMState]):
-    """Cross-entropy method with extra noise that fades (Szita and Lorincz 2006).
+    """Cross-entropy method with decaying extra noise (Szita and Lorincz 2006).
 
-    Candidates are normal with the mean and the covariance of the ``num_best`` best ones of the generation before, plus
-    ``extra_std^2 max(0, 1 - e / extra_decay_time)`` of variance in generation e. The first candidate of the first
-    generation is the mean itself.
+    Candidates are normal with the mean and the covariance of the ``num_best`` best ones of the previous generation,
+    plus a variance of ``extra_std^2 max(0, 1 - e / extra_decay_time)`` in generation e. The first candidate of the
+    first generation is the mean itself.
 
-    A full covariance is of rank ``num_best``, and of it is drawn without it being formed.
+    A full covariance has rank ``num_best``; it is sampled without being formed.
     """
 
     def start(self, mean: Any) -> CEMState:
@@ -55,7 +55,7 @@ class CEM(CEMConfig, Search[CEMState]):
         return self.population
 
     def extra_variance(self, generation: int) -> float:
-        """Variance that generation ``generation`` has beside that of the best candidates."""
+        """Extra variance of a generation, in addition to that of the best candidates."""
         if not self.extra_decay_time:
             return 0.0
         return self.extra_std**2 * max(0.0, 1.0 - generation / self.extra_decay_time)
@@ -64,7 +64,8 @@ class CEM(CEMConfig, Search[CEMState]):
         """See ``Search.ask``."""
         shape, extra = (self.population, len(state.mean)), self.extra_variance(state.generation)
         if len(state.directions):
-            # Normal weights of the deviations have their mean square as covariance, without any decomposition.
+            # x = mu + sum_i w_i d_i / sqrt(n_best), w ~ N(0, I), (K, P): its covariance is mean_i d_i d_i^T, without
+            # any decomposition
             weights = normal_rows(generator, self.population, len(state.directions), self.mirrored)
             rows = state.mean + weights @ state.directions / math.sqrt(len(state.directions))
             if extra:
@@ -83,13 +84,14 @@ class CEM(CEMConfig, Search[CEMState]):
 
     def learned(self, state: CEMState, candidates: np.ndarray, fitness: np.ndarray) -> CEMState:
         order = best_first(fitness)[: self.num_best]
-        chosen = candidates[order[~np.isnan(fitness[order])]]  # nothing is known of the others
+        chosen = candidates[order[~np.isnan(fitness[order])]]  # without NaN, (n_best, P)
+        # mu and sigma of the best candidates, (P,)
         mean = chosen.mean(axis=0)
         directions = chosen - mean if self.covariance == "full" else state.directions
         return replace(state, mean=mean, std=chosen.std(axis=0), directions=directions)
 
     def described(self) -> str:
-        """See ``Search.described``; by the names of searches of before version 0.3."""
+        """See ``Search.described``; with the names from before version 0.3."""
         values = {option.name: getattr(self, option.name) for option in options_of(CEMConfig)}
         values |= {"init_std": values.pop("init_sigma"), "num_best": self.num_best}
         return ", ".join(f"{name}={value!r}" for name, value in sorted(values.items()) if name != "best_frac")

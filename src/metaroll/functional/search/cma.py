@@ -1,4 +1,4 @@
-"""CMA-ES: a normal distribution whose mean, covariance and step size follow the best candidates.
+"""CMA-ES: a normal distribution whose mean, covariance and step size adapt to the best candidates.
 
 Equations are those of Hansen 2016, "The CMA Evolution Strategy: A Tutorial" (arXiv:1604.00772, version of 2023).
 """
@@ -21,7 +21,7 @@ from metaroll.functional.search.sampling import normal_rows, reflected
 __all__ = ["CMA", "SEPARABLE_ABOVE", "STOP_REASONS", "CMAState"]
 
 SEPARABLE_ABOVE = 500
-"""Number of parameters above which only the diagonal of the covariance is learned, unless it is said."""
+"""Number of parameters above which, by default, only the diagonal of the covariance is learned."""
 
 STOP_REASONS = (
     "target",
@@ -36,28 +36,28 @@ STOP_REASONS = (
     "noeffectcoord",
     "stagnation",
 )
-"""Names that ``CMA.stop`` gives (tutorial, section B.3, and pycma)."""
+"""Results of ``CMA.stop`` (tutorial, section B.3, and pycma)."""
 
-_HISTORY = 20_000  # generations that "stagnation" looks back at most
-_TIME_FACTOR = 1.5  # alpha_t of Hansen et al. 2009: more repetitions where ranks are noise, and fewer where not
+_HISTORY = 20_000  # maximum number of generations for "stagnation"
+_TIME_FACTOR = 1.5  # alpha_t of Hansen et al. 2009: factor of the repetitions, up if ranks are noisy, else down
 
 
 @dataclass(frozen=True, kw_only=True)
 class CMAState(SearchState):
-    """Where CMA-ES stands.
+    """State of CMA-ES.
 
     Attributes:
-        sigma, first_sigma: Step size now, and at first.
+        sigma, first_sigma: Current and initial step size.
         population: Number of candidates K.
         covariance: ``(P, P)``, or its diagonal ``(P,)``.
         axes: Eigenvectors of the covariance as columns ``(P, P)``; ``(0, 0)`` for a diagonal one.
         scales: Roots of its eigenvalues ``(P,)``.
         decomposed: Generation after which both were computed.
         path, sigma_path: Evolution paths of covariance and step size ``(P,)``.
-        best_history, median_history: Highest and median fitness of each generation, as far back as matters.
+        best_history, median_history: Highest and median fitness of each generation, as far back as needed.
         fitness_range: Highest minus lowest fitness of the last generation.
-        noise: Measure of noise of the ranking (smoothed); positive where noise counts.
-        repetitions: How often each candidate should be evaluated, at present (with ``reevaluated``).
+        noise: Noise measure of the ranking; positive if noise dominates.
+        repetitions: Current number of evaluations per candidate (with ``reevaluated``).
     """
 
     growing: ClassVar[tuple[str, ...]] = ("best_history", "median_history")
@@ -83,32 +83,32 @@ class CMAState(SearchState):
 class CMA(Search[CMAState]):
     """(mu_w, lambda)-CMA-ES with active update, full or separable (Ros and Hansen 2008).
 
-    Bounds: candidates outside are mirrored at the bounds, and the distribution learns from what they became, so that
-    its mean never leaves the bounds.
+    Bounds: candidates outside are reflected at the bounds, and the distribution learns from the reflected ones, so that
+    its mean stays within the bounds.
 
-    Noise: with ``reevaluated`` the first candidates are asked twice (at the end of ``ask``), and ranked by the mean of
-    both; what changed in their ranks says whether noise decides (Hansen et al. 2009, UH-CMA-ES). If so,
-    ``state.repetitions`` grows up to ``max_repetitions``, and from there on the step size.
+    Noise: with ``reevaluated`` the first candidates are evaluated twice (repeated at the end of ``ask``), and ranked by
+    their mean; the changes in their ranks measure the noise (Hansen et al. 2009, UH-CMA-ES). If it dominates,
+    ``state.repetitions`` grows up to ``max_repetitions``, and then the step size.
 
     Attributes:
         sigma: Standard deviation of the first candidates.
         population: Number of candidates; ``None`` means 4 + int(3 ln P).
         separable: Learn the diagonal of the covariance only; ``None`` means above ``SEPARABLE_ABOVE`` parameters.
-        active: Learn from the worse half, too, by negative weights. Full covariances with bounds do not: a step that
-            was reflected says nothing of where not to go, and the step size would explode.
+        active: Also learn from the worse half, with negative weights. Not used for full covariances with bounds:
+            reflected steps are no evidence against their direction, and the step size would explode.
         mirrored: Draw candidates in pairs on both sides of the mean.
-        elitism: The best candidate so far is one of each generation (and its step is cut to a usual length, Hansen
-            2011, arXiv:1110.4181, equation 3).
+        elitism: Include the best candidate so far in each generation (with its step shortened, Hansen 2011,
+            arXiv:1110.4181, equation 3).
         lower, upper: Bounds, a number or ``(P,)``.
-        reevaluated: How many candidates are evaluated twice to measure noise; 0 means none.
+        reevaluated: Number of candidates to evaluate twice to measure noise; 0 means none.
         max_repetitions: Upper bound of ``state.repetitions``.
         target: Fitness that ends the search.
-        max_generations, max_evaluations: Ends of the search; ``None`` means no end.
-        tolfun: It ends where the best fitness of the last generations, and all of the last one, lie within this ...
-        tolfunhist: ... or the former alone within this;
-        tolx: where all standard deviations are below this times ``sigma``;
-        tolupsigma: where the step size has grown by this times the largest axis: ``sigma`` was far too small;
-        conditioncov: where the condition number of the covariance is above this.
+        max_generations, max_evaluations: Limits of the search; ``None`` means no limit.
+        tolfun: Stop if the best fitness of the last generations, and all fitness of the last one, vary by less.
+        tolfunhist: Stop if the best fitness of the last generations varies by less.
+        tolx: Stop if all standard deviations are below this times ``sigma``.
+        tolupsigma: Stop if the step size has grown by more than this times the largest axis: ``sigma`` was too small.
+        conditioncov: Stop if the condition number of the covariance exceeds this.
     """
 
     sigma: float = 0.5
@@ -145,7 +145,7 @@ class CMA(Search[CMAState]):
 
         Args:
             mean: Shape ``(P,)``.
-            sigma, population: Instead of those of the settings.
+            sigma, population: Override the settings.
         """
         center = checked_mean(mean)
         n = len(center)
@@ -171,14 +171,14 @@ class CMA(Search[CMAState]):
         )
 
     def beginning(self, state: CMAState, draw: np.random.Generator, std: float | None = None) -> np.ndarray:
-        """See ``Search.beginning``; within the bounds, and anywhere between them if all are finite."""
+        """See ``Search.beginning``; within the bounds, and uniform between them if all are finite."""
         lower, upper = self.bounds(len(state.mean))
         if std is None and np.isfinite(lower).all() and np.isfinite(upper).all():
             return draw.uniform(lower, upper)
         return np.clip(super().beginning(state, draw, std), lower, upper)
 
     def is_separable(self, num_params: int) -> bool:
-        """Whether only the diagonal of the covariance is learned for so many parameters."""
+        """Whether only the diagonal of the covariance is learned, for this number of parameters."""
         return num_params > SEPARABLE_ABOVE if self.separable is None else self.separable
 
     def constants(self, state: CMAState) -> CMAConstants:
@@ -192,16 +192,19 @@ class CMA(Search[CMAState]):
         return self.active and not (bounded and state.covariance.ndim == 2)
 
     def num_candidates(self, state: CMAState) -> int:
-        """``population``, and what is evaluated again."""
+        """``population``, plus reevaluated candidates."""
         return state.population + min(self.reevaluated, state.population)
 
     def ask(self, state: CMAState, generator: np.random.Generator) -> np.ndarray:
-        """See ``Search.ask``; the last ``reevaluated`` candidates are the first ones again."""
-        normal = normal_rows(generator, state.population, len(state.mean), self.mirrored)  # eq. (38)
+        """See ``Search.ask``; the last ``reevaluated`` candidates repeat the first ones."""
+        # z ~ N(0, I), (K, P), eq. (38)
+        normal = normal_rows(generator, state.population, len(state.mean), self.mirrored)
+        # y = B D z ~ N(0, C), (K, P), eq. (39)
         normal *= state.scales
-        steps = normal if state.covariance.ndim == 1 else normal @ state.axes.T  # eq. (39)
+        steps = normal if state.covariance.ndim == 1 else normal @ state.axes.T
+        # x = m + sigma y, (K, P), eq. (40)
         steps *= state.sigma
-        steps += state.mean  # eq. (40)
+        steps += state.mean
         rows = self._within_bounds(steps)
         if self.elitism and state.generation:
             rows[0] = state.best
@@ -223,13 +226,13 @@ class CMA(Search[CMAState]):
         return self.reevaluated > 0
 
     def numbers(self, state: CMAState) -> dict[str, float]:
-        """Step size, whether the covariance is diagonal, roots of its condition number, and noise where measured."""
-        found = {
+        """Step size, whether the covariance is diagonal, root of its condition number, and noise if measured."""
+        numbers = {
             "sigma": state.sigma,
             "separable": float(state.covariance.ndim == 1),
             "axis_ratio": float(state.scales.max() / state.scales.min()),
         }
-        return found | ({"noise": state.noise, "repetitions": state.repetitions} if self.reevaluated else {})
+        return numbers | ({"noise": state.noise, "repetitions": state.repetitions} if self.reevaluated else {})
 
     # -- learning ------------------------------------------------------------------------------------------------------
 
@@ -240,29 +243,34 @@ class CMA(Search[CMAState]):
             noise, repetitions, widened = self._treated(state, fitness)
             again = len(fitness) - count
             fitness = np.concatenate([(fitness[:again] + fitness[count:]) / 2.0, fitness[again:count]])
+        # y_{i:K} = (x_{i:K} - m) / sigma, (K, P), the best first, eq. (39)
         order = best_first(fitness)
-        steps = (candidates[:count][order] - state.mean) / state.sigma  # y of eq. (39), the best first
+        steps = (candidates[:count][order] - state.mean) / state.sigma
         if self.elitism:
             self._shorten(state, steps)
-        moved = constants.weights[: constants.num_parents] @ steps[: constants.num_parents]  # eq. (41)
-        mean = state.mean + state.sigma * moved  # eq. (42) with c_m = 1
+        # <y>_w = sum_{i <= mu} w_i y_{i:K}, (P,), eq. (41); m <- m + sigma <y>_w, eq. (42) with c_m = 1
+        moved = constants.weights[: constants.num_parents] @ steps[: constants.num_parents]
+        mean = state.mean + state.sigma * moved
 
+        # p_sigma <- (1 - c_s) p_sigma + sqrt(c_s (2 - c_s) mu_eff) C^(-1/2) <y>_w, (P,), eq. (43)
         cs, cc = constants.cs, constants.cc
-        sigma_path = (1 - cs) * state.sigma_path + math.sqrt(cs * (2 - cs) * constants.mueff) * _whitened(
-            state, moved
-        )  # eq. (43)
+        sigma_path = (1 - cs) * state.sigma_path + math.sqrt(cs * (2 - cs) * constants.mueff) * _whitened(state, moved)
+        # h_sigma: whether |p_sigma| is not unusually long, below eq. (45); generation counts from 1 here
         length = math.sqrt(float(sigma_path @ sigma_path))
-        faded = math.sqrt(1 - (1 - cs) ** (2 * state.generation))  # generation counts from 1 here
-        moving = length / faded < (1.4 + 2 / (len(mean) + 1)) * constants.chi  # h_sigma, below eq. (45)
+        faded = math.sqrt(1 - (1 - cs) ** (2 * state.generation))
+        moving = length / faded < (1.4 + 2 / (len(mean) + 1)) * constants.chi
+        # sigma <- sigma exp((c_s / d_s) (|p_sigma| / E|N(0, I)| - 1)), eq. (44)
         change = (cs / constants.damps) * (length / constants.chi - 1)
-        sigma = state.sigma * math.exp(min(1.0, change)) * widened  # eq. (44)
+        sigma = state.sigma * math.exp(min(1.0, change)) * widened
 
+        # p_c <- (1 - c_c) p_c + h_sigma sqrt(c_c (2 - c_c) mu_eff) <y>_w, (P,), eq. (45)
         path = (1 - cc) * state.path
         if moving:
-            path = path + math.sqrt(cc * (2 - cc) * constants.mueff) * moved  # eq. (45)
+            path = path + math.sqrt(cc * (2 - cc) * constants.mueff) * moved
+        # C by the rank-one and the rank-mu update, eqs. (46) and (47)
         covariance = self._covariance(state, constants, steps, path, 0.0 if moving else cc * (2 - cc))
         finite = fitness[np.isfinite(fitness)]
-        told = finite if len(finite) else np.zeros(1)
+        history = finite if len(finite) else np.zeros(1)
         following = replace(
             state,
             mean=mean,
@@ -270,39 +278,41 @@ class CMA(Search[CMAState]):
             covariance=covariance,
             path=path,
             sigma_path=sigma_path,
-            best_history=np.append(state.best_history, told.max())[-_HISTORY:],
-            median_history=np.append(state.median_history, np.median(told))[-_HISTORY:],
-            fitness_range=float(told.max() - told.min()) if len(told) == len(fitness) else math.inf,
+            best_history=np.append(state.best_history, history.max())[-_HISTORY:],
+            median_history=np.append(state.median_history, np.median(history))[-_HISTORY:],
+            fitness_range=float(history.max() - history.min()) if len(history) == len(fitness) else math.inf,
             noise=noise,
             repetitions=repetitions,
         )
         return _decomposed(following, constants)
 
     def _shorten(self, state: CMAState, steps: np.ndarray) -> None:
-        """Cut steps, in place, to a length that a drawn one hardly ever has (Hansen 2011, equation 3)."""
+        """Shorten steps, in place, to a length that sampled steps hardly ever exceed (Hansen 2011, equation 3)."""
         n = len(state.mean)
         lengths = np.sqrt(_squared_lengths(state, steps))
-        usual = math.sqrt(n) + 2 * n / (n + 2)
-        long = lengths > usual
-        steps[long] *= (usual / lengths[long])[:, None]
+        max_length = math.sqrt(n) + 2 * n / (n + 2)
+        long = lengths > max_length
+        steps[long] *= (max_length / lengths[long])[:, None]
 
     def _covariance(
         self, state: CMAState, constants: CMAConstants, steps: np.ndarray, path: np.ndarray, missed: float
     ) -> np.ndarray:
-        """Eq. (47), with ``missed`` for the variance that a path without its last step lacks."""
+        """Eq. (47); ``missed`` is ``(1 - h_sigma) c_c (2 - c_c)``: it makes up for a path without its last step."""
         c1, cmu, weights, parents = constants.c1, constants.cmu, constants.weights, constants.num_parents
+        # C <- (1 + c_1 delta(h_sigma) - c_1 - c_mu sum_i w_i) C + c_1 p_c p_c^T + c_mu sum_i w_i y_i y_i^T, (P, P)
         kept = 1 + c1 * missed - c1 - cmu * float(weights.sum())
         scaled = cmu * weights
         if not self._learns_from_worse(state):
             scaled, steps = scaled[:parents], steps[:parents]
         elif parents < len(weights):
+            # Negative weights are scaled by n / |C^(-1/2) y_i|^2, eq. (46)
             lengths = _squared_lengths(state, steps[parents:])
-            scaled[parents:] *= len(path) / np.maximum(lengths, 1e-30)  # eq. (46)
+            scaled[parents:] *= len(path) / np.maximum(lengths, 1e-30)
         if state.covariance.ndim == 1:
             squares = np.square(steps)
             return kept * state.covariance + c1 * np.square(path) + scaled @ squares
         rows = np.concatenate([steps, path[None]])
-        # One product for the rank-one and the rank-mu update.
+        # One product for both the rank-one and the rank-mu update.
         covariance = (rows.T * np.append(scaled, c1)) @ rows
         covariance += kept * state.covariance
         return covariance
@@ -346,10 +356,10 @@ class CMA(Search[CMAState]):
             return rows
         return reflected(rows, *self.bounds(rows.shape[1]))
 
-    # -- when to end ---------------------------------------------------------------------------------------------------
+    # -- termination ---------------------------------------------------------------------------------------------------
 
     def stop(self, state: CMAState) -> tuple[str, ...]:
-        """Those of ``STOP_REASONS`` that hold, in their order."""
+        """The ``STOP_REASONS`` that apply, in their order."""
         if not state.generation:
             return ()
         n, deviations = len(state.mean), state.sigma * _deviations(state)
@@ -386,14 +396,14 @@ def _squared_lengths(state: CMAState, steps: np.ndarray) -> np.ndarray:
 
 
 def _decomposed(state: CMAState, constants: CMAConstants) -> CMAState:
-    """``state`` with axes and scales of its covariance, where these are old enough (tutorial, section B.2)."""
+    """``state`` with ``C = B D^2 B^T`` decomposed again, if the last decomposition is old enough (tutorial, B.2)."""
     if state.covariance.ndim == 1:
         return replace(state, scales=np.sqrt(state.covariance), decomposed=state.generation)
     if state.generation - state.decomposed < constants.eigen_gap:
         return state
     covariance = (state.covariance + state.covariance.T) / 2.0
     values, axes = np.linalg.eigh(covariance)
-    least = values[-1] * 1e-20  # rounding may leave an eigenvalue at or below 0; "conditioncov" then tells
+    least = values[-1] * 1e-20  # rounding may make an eigenvalue 0 or negative; "conditioncov" then stops the search
     scales = np.sqrt(np.maximum(values, least))
     return replace(state, covariance=covariance, axes=axes, scales=scales, decomposed=state.generation)
 
@@ -403,7 +413,7 @@ def _deviations(state: CMAState) -> np.ndarray:
 
 
 def _no_effect_of_axis(state: CMAState) -> bool:
-    """A tenth of the deviation along one axis, another in each generation, leaves the mean as it is."""
+    """Whether a tenth of the deviation along one axis (they take turns) does not change the mean numerically."""
     place = state.generation % len(state.mean)
     if state.covariance.ndim == 1:
         return bool(state.mean[place] == state.mean[place] + 0.1 * state.sigma * state.scales[place])
@@ -411,9 +421,9 @@ def _no_effect_of_axis(state: CMAState) -> bool:
 
 
 def _stagnates(state: CMAState) -> bool:
-    """Neither best nor median of the last 30 % of a long look back are better than those of its first 30 %."""
-    least = 120 + 30 * len(state.mean) / state.population
-    look_back = int(min(max(least, 0.2 * state.generation), _HISTORY))
+    """Whether neither best nor median fitness improved from the first 30 % to the last 30 % of a long history."""
+    min_length = 120 + 30 * len(state.mean) / state.population
+    look_back = int(min(max(min_length, 0.2 * state.generation), _HISTORY))
     if len(state.best_history) < look_back:
         return False
     part = max(1, int(0.3 * look_back))

@@ -16,11 +16,11 @@ __all__ = ["CMAConstants", "cma_constants"]
 
 @dataclass(frozen=True, kw_only=True)
 class CMAConstants:
-    """Everything that does not change while CMA-ES runs.
+    """The constants of a CMA-ES run.
 
     Attributes:
-        num_parents: How many candidates have a positive weight, mu.
-        weights: A weight for each candidate, the best first ``(K,)``; those of the parents sum to 1, others are
+        num_parents: Number of candidates with a positive weight, mu.
+        weights: Weights of the candidates, the best first ``(K,)``; those of the parents sum to 1, the others are
             negative, or 0 without the active update.
         mueff: Variance effective selection mass of the parents.
         cc, c1, cmu: Learning rates of the path, the rank-one and the rank-mu update of the covariance.
@@ -50,7 +50,7 @@ def cma_constants(num_params: int, population: int, separable: bool, active: boo
         population: Number of candidates K, at least 2.
         separable: Only the diagonal of the covariance is learned, faster by ``(P + 2) / 3`` (Ros and Hansen 2008,
             section 3).
-        active: Candidates that are worse than half of the others reduce the variance in their directions.
+        active: The worse half of the candidates reduces the variance in their directions (negative weights).
     """
     n, half = num_params, population // 2
     raw = math.log((population + 1) / 2) - np.log(np.arange(1, population + 1))  # eq. (49)
@@ -78,6 +78,6 @@ def cma_constants(num_params: int, population: int, separable: bool, active: boo
         cs=cs,
         damps=damps,
         chi=math.sqrt(2) * math.exp(math.lgamma((n + 1) / 2) - math.lgamma(n / 2)),  # below eq. (44)
-        # A fifth of the tutorial's rate (B.2): between two of them the covariance changes by 1 / (2 P) or less.
+        # Five times the tutorial's gap (B.2): in between, the covariance changes by 1 / (2 P) or less.
         eigen_gap=0.5 / (n * (c1 + cmu)),
     )

@@ -1,4 +1,4 @@
-"""The state of searches that follow a gradient of the mean by Adam."""
+"""State of searches that follow a gradient of the mean with Adam."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["GradientState", "ascended", "gradient_start"]
 
 @dataclass(frozen=True, kw_only=True)
 class GradientState(SearchState):
-    """Where a search stands that follows a gradient by Adam.
+    """State of a search that follows a gradient with Adam.
 
     Attributes:
         std: Standard deviation of the candidates ``(P,)``.
@@ -28,7 +28,7 @@ class GradientState(SearchState):
 
 
 def gradient_start(mean: Any, std: float) -> GradientState:
-    """The state of a search that begins at ``mean (P,)``; see ``Search.start``.
+    """The initial state at ``mean (P,)``; see ``Search.start``.
 
     Args:
         mean: Center of the first candidates.
@@ -42,6 +42,7 @@ def gradient_start(mean: Any, std: float) -> GradientState:
 
 
 def ascended(state: GradientState, gradient: np.ndarray, learning_rate: float) -> GradientState:
-    """``state`` after a step of Adam up ``gradient (P,)``."""
+    """``state`` after an Adam step up ``gradient (P,)``."""
+    # mean <- mean + lr m_hat / (sqrt(v_hat) + eps), (P,)
     mean, deviation, first, second = adam_moments(gradient, state.first, state.second, state.generation)
     return replace(state, mean=state.mean + learning_rate * mean / deviation, first=first, second=second)

@@ -1,4 +1,4 @@
-"""Hill climbing: the next mean is the best candidate."""
+"""Hill climbing: the best candidate becomes the next mean."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["HillClimb", "HillClimbState"]
 
 @dataclass(frozen=True, kw_only=True)
 class HillClimbState(SearchState):
-    """Where hill climbing stands.
+    """State of hill climbing.
 
     Attributes:
         reach: Standard deviation of the noise, or radius of the sphere.
-        recent: Fitness that the newest means had as candidates, ``stop_window`` of them at most.
+        recent: Fitness of the latest means, when they were candidates; at most ``stop_window`` of them.
     """
 
     growing = ("recent",)
@@ -42,15 +42,15 @@ class HillClimbState(SearchState):
 @final
 @dataclass(frozen=True, kw_only=True)
 class HillClimb(HillClimbConfig, Search[HillClimbState]):
-    """A (1 + lambda) evolution strategy, or a (1, lambda) one, whose reach follows its successes.
+    """A (1 + lambda) or (1, lambda) evolution strategy, whose reach adapts to its successes.
 
-    A (1, lambda) strategy, which leaves its mean in any case, has the more reach the more successes it has.
+    The reach shrinks after a success of a (1 + lambda) strategy, and grows after one of a (1, lambda) strategy.
     """
 
     plus: Annotated[
         bool,
-        "The mean is the first candidate, and stays where none is better; without it the best candidate is the next "
-        "mean in any case, and a success where it is better than the mean was.",
+        "The mean is the first candidate, and stays unless another one is better; otherwise the best candidate always "
+        "becomes the mean, and counts as a success if it is better than the previous mean was.",
     ] = True
 
     def start(self, mean: Any) -> HillClimbState:
@@ -59,12 +59,12 @@ class HillClimb(HillClimbConfig, Search[HillClimbState]):
         return HillClimbState(mean=center, best=center.copy(), reach=self.init_sigma)
 
     def num_candidates(self, state: HillClimbState) -> int:
-        """``population``, and the mean."""
+        """``population``, plus the mean."""
         count = default_population(len(state.mean)) if self.population is None else self.population
         return count + self.plus
 
     def ask(self, state: HillClimbState, generator: np.random.Generator) -> np.ndarray:
-        """See ``Search.ask``; the first candidate is the mean, of a (1 + lambda) strategy."""
+        """See ``Search.ask``; the first candidate of a (1 + lambda) strategy is the mean."""
         count = self.num_candidates(state) - self.plus
         rows = noisy_sets(state.mean, state.reach, count, self.noise, generator).astype(np.float64)
         return np.concatenate([state.mean[None], rows]) if self.plus else rows
@@ -74,7 +74,7 @@ class HillClimb(HillClimbConfig, Search[HillClimbState]):
         return state.reach
 
     def learned(self, state: HillClimbState, candidates: np.ndarray, fitness: np.ndarray) -> HillClimbState:
-        best = int(np.nanargmax(fitness))  # the mean itself, where nothing is better
+        best = int(np.nanargmax(fitness))  # the mean itself, if no candidate is better
         before = state.recent[-1] if len(state.recent) else -math.inf
         nearer = best > 0 if self.plus else bool(fitness[best] <= before)
         reach = adapted_spread(
@@ -84,13 +84,13 @@ class HillClimb(HillClimbConfig, Search[HillClimbState]):
         return replace(state, mean=candidates[best].copy(), reach=reach, recent=recent)
 
     def stop(self, state: HillClimbState) -> tuple[str, ...]:
-        """``stop_std``, when the last means had returns that are all alike."""
+        """``stop_std``, when the returns of the last means barely differ."""
         if self.stop_std is None or len(state.recent) < self.stop_window:
             return ()
         return ("stop_std",) if float(np.std(state.recent)) < self.stop_std else ()
 
     def described(self) -> str:
-        """See ``Search.described``; by the names of searches of before version 0.3."""
+        """See ``Search.described``; with the names from before version 0.3."""
         bounds = (self.min_sigma, self.max_sigma)
         return (
             f"bounds={bounds!r}, factor={self.sigma_factor!r}, noise={self.noise!r}, plus={self.plus!r}, "

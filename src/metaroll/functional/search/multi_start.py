@@ -1,4 +1,4 @@
-"""Several starts of one search that share a budget, of which the best go on: successive halving."""
+"""Several starts of one search that share a budget; the best continue: successive halving."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["MultiStart", "MultiStartState", "Starts"]
 
 @dataclass(frozen=True, kw_only=True)
 class MultiStartState(SearchState):
-    """Where the starts stand; ``mean`` is that of the leading one, ``best`` the best candidate of all.
+    """State of all starts; ``mean`` is that of the leading one, ``best`` the best candidate of all.
 
     Attributes:
-        runs: The state of each start that is left (R of them).
-        starts: Which start that is, from 0 ``(R,)``.
-        scores: Fitness of each so far, later generations counting more ``(R,)``.
-        latest: Median fitness of each in the last generation in which it was asked ``(R,)``.
-        leader: Place of the leading one.
+        runs: State of each of the R remaining starts.
+        starts: Number of each start, from 0 ``(R,)``.
+        scores: Fitness of each so far, with larger weights for later generations ``(R,)``.
+        latest: Median fitness of each in its last generation ``(R,)``.
+        leader: Index of the leading one.
     """
 
     growing: ClassVar[tuple[str, ...]] = ("starts", "scores", "latest")
@@ -46,21 +46,21 @@ class MultiStartState(SearchState):
 @final
 @dataclass(frozen=True, kw_only=True)
 class MultiStart(Search[MultiStartState]):
-    """Any search, begun several times; after each round the better part goes on (Karnin et al. 2013, algorithm 1).
+    """Any search with several starts; after each round the better ones continue (Karnin et al. 2013, algorithm 1).
 
-    As in hyperparameter search (Jamieson and Talwalkar 2016, arXiv:1502.07943), rounds take the same number of
-    candidates each, and what was learned is kept. A generation is one of each start that is left, whose candidates are
-    asked, and should be tried, together: then starts meet the same chance. A start is judged by
-    ``sum over generations t of t median_t``, the median being that of the fitness of its candidates (a NaN is minus
-    infinity): one lucky candidate does not save a start, nor does a bad beginning condemn it.
+    As in hyperparameter search (Jamieson and Talwalkar 2016, arXiv:1502.07943), all rounds have the same number of
+    candidates, and starts keep their states. A generation is one generation of each remaining start; all its candidates
+    should be evaluated together, under the same random conditions. The score of a start is
+    ``sum over generations t of t median_t``, with the median fitness of its candidates (NaN counts as minus infinity):
+    neither one lucky candidate nor a bad first generation decides.
 
-    A start that has ended by itself is asked no more, and keeps its last median. All of it ends where the last start
-    does, or one of them reaches its target. Limits of ``search`` on generations and evaluations hold for each start.
+    A start that has ended by itself has no further candidates, and keeps its last median. The search ends when all
+    starts have ended, or one reaches its target. Limits of ``search`` on generations and evaluations apply per start.
 
     Attributes:
-        search: What is begun several times.
-        rules: How often, and when starts are given up.
-        seed: Source of where the starts lie.
+        search: The search to start several times.
+        rules: Number of starts, and the rounds.
+        seed: Seed of the starting points.
     """
 
     search: Search[Any]
@@ -69,7 +69,7 @@ class MultiStart(Search[MultiStartState]):
 
     def __post_init__(self) -> None:
         if not isinstance(self.search, Search) or not isinstance(self.rules, Starts):
-            raise TypeError(f"search and rules must be a search and Starts(...), got {self.search!r}, {self.rules!r}")
+            raise TypeError(f"search and rules must be a Search and Starts(...), got {self.search!r}, {self.rules!r}")
 
     def start(self, mean: Any) -> MultiStartState:
         """See ``Search.start``."""
@@ -96,50 +96,50 @@ class MultiStart(Search[MultiStartState]):
         )
 
     def beginning(self, state: MultiStartState, draw: np.random.Generator, std: float | None = None) -> np.ndarray:
-        """That of ``search``."""
+        """See ``Search.beginning``."""
         return self.search.beginning(state.runs[0], draw, std)
 
     def recommended(self, state: MultiStartState) -> np.ndarray:
-        """What ``search`` does of the leading start."""
+        """The recommendation of the leading start."""
         return self.search.recommended(state.runs[state.leader])
 
     def leading(self, state: MultiStartState) -> Any:
         """See ``Search.leading``."""
         return self.search.leading(state.runs[state.leader])
 
-    def _going_on(self, state: MultiStartState) -> list[int]:
-        """Places of the starts that are asked: those that have not ended, or all."""
+    def _active(self, state: MultiStartState) -> list[int]:
+        """Indices of the starts with candidates: those that have not ended, or all if every one has."""
         places = range(len(state.runs))
         return [place for place in places if not self.search.stop(state.runs[place])] or list(places)
 
     def num_candidates(self, state: MultiStartState) -> int:
-        """Those of all starts that go on."""
-        return sum(self.search.num_candidates(state.runs[place]) for place in self._going_on(state))
+        """Those of all active starts."""
+        return sum(self.search.num_candidates(state.runs[place]) for place in self._active(state))
 
     def ask(self, state: MultiStartState, generator: np.random.Generator) -> np.ndarray:
-        """See ``Search.ask``; start after start."""
-        return np.concatenate([self.search.ask(state.runs[place], generator) for place in self._going_on(state)])
+        """See ``Search.ask``; candidates are ordered by start."""
+        return np.concatenate([self.search.ask(state.runs[place], generator) for place in self._active(state)])
 
     def spread(self, state: MultiStartState) -> float:
-        """That of the leading start."""
+        """Spread of the leading start."""
         return self.search.spread(state.runs[state.leader])
 
     def repetitions(self, state: MultiStartState) -> float:
-        """The most that any start needs."""
-        return max(self.search.repetitions(state.runs[place]) for place in self._going_on(state))
+        """Maximum over the active starts."""
+        return max(self.search.repetitions(state.runs[place]) for place in self._active(state))
 
     @property
     def measures_noise(self) -> bool:
-        """Whether ``search`` does."""
+        """See ``Search.measures_noise``."""
         return self.search.measures_noise
 
     def numbers(self, state: MultiStartState) -> dict[str, float]:
-        """Those of the leading start, which one it is, and how many are left."""
-        which = {"starts": float(len(state.runs)), "leading_start": float(state.starts[state.leader])}
-        return {**self.search.numbers(state.runs[state.leader]), **which}
+        """Numbers of the leading start, its number, and the number of remaining starts."""
+        starts = {"starts": float(len(state.runs)), "leading_start": float(state.starts[state.leader])}
+        return {**self.search.numbers(state.runs[state.leader]), **starts}
 
     def stop(self, state: MultiStartState) -> tuple[str, ...]:
-        """Why the leading start has ended, once all have, or it has reached its target."""
+        """Reasons of the leading start, once all starts have ended or it has reached its target."""
         reasons = self.search.stop(state.runs[state.leader])
         if "target" in reasons or all(map(self.search.stop, state.runs)):
             return reasons
@@ -149,12 +149,12 @@ class MultiStart(Search[MultiStartState]):
 
     def learned(self, state: MultiStartState, candidates: np.ndarray, fitness: np.ndarray) -> MultiStartState:
         runs, latest, begin = list(state.runs), state.latest.copy(), 0
-        for place in self._going_on(state):
-            told = slice(begin, begin + self.search.num_candidates(runs[place]))
-            latest[place] = np.median(np.where(np.isnan(fitness[told]), -np.inf, fitness[told]))
-            if not np.isnan(fitness[told]).all():  # nothing to learn from, otherwise
-                runs[place] = self.search.tell(runs[place], candidates[told], fitness[told])
-            begin = told.stop
+        for place in self._active(state):
+            own = slice(begin, begin + self.search.num_candidates(runs[place]))
+            latest[place] = np.median(np.where(np.isnan(fitness[own]), -np.inf, fitness[own]))
+            if not np.isnan(fitness[own]).all():  # otherwise there is nothing to learn from
+                runs[place] = self.search.tell(runs[place], candidates[own], fitness[own])
+            begin = own.stop
         scores = state.scores + state.generation * latest
         state = replace(state, runs=tuple(runs), latest=latest, scores=scores)
         leader = self._leader(state)
@@ -165,7 +165,7 @@ class MultiStart(Search[MultiStartState]):
         return ready[0] if ready else int(best_first(state.scores)[0])
 
     def _reduced(self, state: MultiStartState) -> MultiStartState:
-        """``state`` without the worse starts, if a round has ended."""
+        """``state`` without the worse starts, at the end of a round."""
         rounds = self.rules.rounds
         if state.generation not in np.cumsum([length for _, length in rounds]):
             return state

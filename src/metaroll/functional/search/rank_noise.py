@@ -1,4 +1,4 @@
-"""How much of a ranking is noise, by candidates that are evaluated twice (Hansen et al. 2009, IEEE TEC 13(1))."""
+"""Noise of a ranking, measured with candidates that are evaluated twice (Hansen et al. 2009, IEEE TEC 13(1))."""
 
 from __future__ import annotations
 
@@ -8,20 +8,19 @@ from scipy.stats import rankdata
 __all__ = ["ACCEPTED_CHANGE", "rank_noise"]
 
 ACCEPTED_CHANGE = 0.2
-"""theta: share of possible rank changes that is taken as no noise."""
+"""theta: share of possible rank changes that does not count as noise."""
 
 
 def rank_noise(fitness: np.ndarray, again: np.ndarray, theta: float = ACCEPTED_CHANGE) -> float:
-    """The noise measure s: positive where ranks change more between two evaluations than is accepted, else negative.
+    """The noise measure s: positive if ranks change more between two evaluations than accepted, else negative.
 
-    For the two values of a candidate, their ranks among all ``2 K`` and ``Delta`` the number of values between them,
-    ``s = mean(2 |Delta| - limit(rank of one) - limit(rank of the other))``, where ``limit(R)`` is the median of
-    ``theta |1 - R|, ..., theta |2 K - 1 - R|`` (section III; each
-    rank is that without the other value).
+    For the two values of a candidate with ranks R1, R2 among all ``2 K`` values and ``Delta`` values between them,
+    ``s = mean(2 |Delta| - limit(R1) - limit(R2))``, where ``limit(R)`` is the median of
+    ``theta |1 - R|, ..., theta |2 K - 1 - R|`` (section III; each rank excludes the other value).
 
     Args:
         fitness: First values of all candidates ``(K,)``.
-        again: Second values of the first M of them ``(M,)``, M at least 1; those of the others are taken as equal.
+        again: Second values of the first M of them ``(M,)``, M at least 1; the others are assumed unchanged.
         theta: See ``ACCEPTED_CHANGE``.
     """
     count, twice = len(fitness), len(again)

@@ -1,4 +1,4 @@
-"""CMA-ES that begins again where it has ended, with other populations: IPOP and BIPOP."""
+"""CMA-ES with restarts and varying populations: IPOP and BIPOP."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _ENDS = ("target", "maxiter", "maxfevals")
 
 @dataclass(frozen=True, kw_only=True)
 class RestartState(SearchState):
-    """Where CMA-ES with restarts stands; ``mean`` is that of the present run, ``best`` the best of all runs.
+    """State of CMA-ES with restarts; ``mean`` is that of the current run, ``best`` the best of all runs.
 
     Attributes:
-        run: The present run.
-        origin: Where the first one began ``(P,)``.
-        left: The mean that the last run that has ended has left ``(P,)``.
-        restarts: How many have begun after the first.
-        doublings: How often the population was doubled.
-        is_small: Whether the present run is one with a small population (BIPOP).
+        run: The current run.
+        origin: Initial mean of the first run ``(P,)``.
+        left: Final mean of the last completed run ``(P,)``.
+        restarts: Number of restarts.
+        doublings: Number of doublings of the population.
+        is_small: Whether the current run has a small population (BIPOP).
         small_evaluations, large_evaluations: Candidates of all runs of either kind.
-        last_large: Candidates of the last run with a large population: a small one may take half as many.
-        reason: Place in ``STOP_REASONS`` of why the run before ended, -1 in the first.
-        seed: From which restarts are drawn.
+        last_large: Candidates of the last run with a large population: a small one gets at most half as many.
+        reason: Index in ``STOP_REASONS`` of why the previous run ended, -1 in the first.
+        seed: Seed of the restarts.
     """
 
     run: CMAState
@@ -47,29 +47,29 @@ class RestartState(SearchState):
 
     @classmethod
     def completed(cls, tree: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Searches of before did not keep what an ended run has left."""
+        """Older searches did not keep the final mean of a run."""
         return {"left": tree["mean"], **tree}
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class RestartedCMA(Search[RestartState]):
-    """CMA-ES with restarts: one that ``cma.stop`` ends is followed by another.
+    """CMA-ES with restarts: when ``cma.stop`` ends a run, another one starts.
 
-    ``"ipop"`` (Auger and Hansen 2005) doubles the population each time. ``"bipop"`` (Hansen 2009) also makes runs
-    with small populations and step sizes, as long as these have taken fewer evaluations than the large ones together:
-    ``K_small = K (0.5 K_large / K) ** (U ** 2)`` with step size ``sigma 10 ** (-2 U)``, U being uniform in [0, 1].
+    ``"ipop"`` (Auger and Hansen 2005) doubles the population each time. ``"bipop"`` (Hansen 2009) also has runs with
+    small populations and step sizes, as long as these have had fewer evaluations than the large ones:
+    ``K_small = K (0.5 K_large / K) ** (U ** 2)`` with step size ``sigma 10 ** (-2 U)``, U uniform in [0, 1].
 
-    A new run begins at a point that is uniform in the bounds where all of them are finite, else at one that is normal
-    with the deviation ``sigma`` of the settings around the first mean.
+    A new run starts from a point drawn uniformly within the bounds, if all are finite, else normally around the first
+    mean with standard deviation ``sigma``.
 
-    Its mean is that of the present run, which may have just begun: ``Reviewed`` keeps what the best run has left.
+    The mean is that of the current run, which may have just started: ``Reviewed`` keeps the final mean of the best run.
 
     Attributes:
-        cma: Settings of each run; ``target``, ``max_generations`` and ``max_evaluations`` hold for all runs together.
+        cma: Settings of each run; ``target``, ``max_generations`` and ``max_evaluations`` apply to all runs together.
         rule: ``"ipop"`` or ``"bipop"``.
-        max_restarts: How many restarts (of large populations, with BIPOP) are made.
-        seed: Source of where and how runs begin.
+        max_restarts: Number of restarts (with large populations, for BIPOP).
+        seed: Seed of the restarts.
     """
 
     cma: CMA
@@ -87,15 +87,15 @@ class RestartedCMA(Search[RestartState]):
         return replace(state, seed=seed)
 
     def beginning(self, state: RestartState, draw: np.random.Generator, std: float | None = None) -> np.ndarray:
-        """That of ``cma``."""
+        """See ``Search.beginning``."""
         return self.cma.beginning(state.run, draw, std)
 
     def leading(self, state: RestartState) -> CMAState:
-        """The present run."""
+        """The current run."""
         return state.run
 
     def num_candidates(self, state: RestartState) -> int:
-        """Those of the present run."""
+        """Those of the current run."""
         return self.cma.num_candidates(state.run)
 
     def ask(self, state: RestartState, generator: np.random.Generator) -> np.ndarray:
@@ -107,17 +107,17 @@ class RestartedCMA(Search[RestartState]):
         return self.cma.spread(state.run)
 
     def repetitions(self, state: RestartState) -> float:
-        """Those of the present run."""
+        """Those of the current run."""
         return self.cma.repetitions(state.run)
 
     @property
     def measures_noise(self) -> bool:
-        """Whether ``cma`` does."""
+        """See ``Search.measures_noise``."""
         return self.cma.measures_noise
 
     @property
     def begins_again(self) -> bool:
-        """Yes."""
+        """Always true."""
         return True
 
     def finished(self, state: RestartState) -> tuple[int, np.ndarray]:
@@ -125,9 +125,9 @@ class RestartedCMA(Search[RestartState]):
         return (state.restarts + 1, state.run.mean) if self.stop(state) else (state.restarts, state.left)
 
     def numbers(self, state: RestartState) -> dict[str, float]:
-        """Those of the present run, its population, and how many runs were before."""
-        more = {"restarts": float(state.restarts), "population": float(state.run.population)}
-        return {**self.cma.numbers(state.run), **more}
+        """Numbers of the current run, its population, and the number of restarts."""
+        counts = {"restarts": float(state.restarts), "population": float(state.run.population)}
+        return {**self.cma.numbers(state.run), **counts}
 
     def learned(self, state: RestartState, candidates: np.ndarray, fitness: np.ndarray) -> RestartState:
         run = self.cma.tell(state.run, candidates, fitness)
@@ -143,7 +143,7 @@ class RestartedCMA(Search[RestartState]):
         return self._restarted(replace(state, reason=STOP_REASONS.index(reason)))
 
     def stop(self, state: RestartState) -> tuple[str, ...]:
-        """Ends of all runs together; those of the last run where no restart is left."""
+        """Reasons that apply to all runs together; those of the last run once no restart is left."""
         ends = self._ends(state)
         return ends if ends or not self._is_last(state) else self.cma.stop(state.run)
 
@@ -172,7 +172,7 @@ class RestartedCMA(Search[RestartState]):
         first = self.cma.start(state.origin)
         doublings = state.doublings + (not small)
         sigma, population = self.cma.sigma, first.population * 2**doublings
-        if small:
+        if small:  # K_small = K (0.5 K_large / K)^(U^2), sigma_small = sigma 10^(-2 U) (Hansen 2009, BIPOP)
             u = draw.uniform()
             sigma *= 10.0 ** (-2.0 * u)
             population = max(2, int(first.population * (0.5 * 2**doublings) ** (u**2)))

@@ -1,4 +1,4 @@
-"""What a search that begins again recommends: where the best of its runs has ended, tried again beside later ones."""
+"""Recommendation of a search with restarts: the final mean of its best run, compared again with those of later runs."""
 
 from __future__ import annotations
 
@@ -15,16 +15,15 @@ __all__ = ["Reviewed", "ReviewedState"]
 
 @dataclass(frozen=True, kw_only=True)
 class ReviewedState(SearchState):
-    """Where such a search stands; ``mean`` is where it looks.
+    """State of a reviewed search; ``mean`` is that of the current run.
 
     Attributes:
-        run: The state of the search that is reviewed.
-        incumbent: Where the best run has ended ``(P,)``; meaningless before the first one has.
-        ends: How many runs have ended.
-        contenders: Where later ones did ``(C, P)``, not yet judged.
-        gains: By how much these were better than the incumbent, sums over the generations in which they were tried
-            ``(C,)``.
-        counts: How many generations that were ``(C,)``.
+        run: State of the reviewed search.
+        incumbent: Final mean of the best run ``(P,)``; meaningless before the first run has ended.
+        ends: Number of completed runs.
+        contenders: Final means of later runs ``(C, P)``, still under comparison.
+        gains: Fitness of these less that of the incumbent, summed over the generations of the comparison ``(C,)``.
+        counts: Number of these generations ``(C,)``.
     """
 
     growing: ClassVar[tuple[str, ...]] = ("contenders", "gains", "counts")
@@ -38,31 +37,31 @@ class ReviewedState(SearchState):
 
     @classmethod
     def completed(cls, tree: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Searches of before were not reviewed: what one left that had begun again was not kept."""
+        """Older searches were not reviewed, and did not keep the final means of their runs."""
         if "incumbent" in tree:
             return tree
-        nothing = {
+        empty = {
             "ends": 0,
             "contenders": np.zeros((0, len(tree["mean"]))),
             "gains": np.zeros(0),
             "counts": np.zeros(0),
         }
-        return {**tree, "run": tree, "incumbent": tree["mean"], **nothing}
+        return {**tree, "run": tree, "incumbent": tree["mean"], **empty}
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Reviewed(Search[ReviewedState]):
-    """A search that begins again, and recommends apart from where it looks.
+    """A search with restarts that recommends the final mean of its best run.
 
-    The mean of a run that has just begun is anywhere, and the best candidate of all was perhaps lucky. So where a run
-    has ended, the mean that it leaves (averaged, if ``search`` averages) is tried in the next generations, beside that
-    of the best run so far, in the same generations: then both meet the same chance. What is better on average is
-    recommended. These are candidates like others: ``ask`` gives them behind those of ``search``, and they count.
+    The mean of a run that has just started is arbitrary, and the best candidate of all may have been lucky. So when a
+    run ends, its final mean (averaged, if ``search`` averages) is evaluated in the next generations along with that of
+    the best run so far, under the same random conditions. The better one on average is recommended. Both are ordinary
+    candidates: ``ask`` appends them to those of ``search``, and they count as evaluations.
 
     Attributes:
-        search: What is reviewed.
-        reviews: Generations in which two are compared.
+        search: The reviewed search.
+        reviews: Number of generations of a comparison.
     """
 
     search: Search[Any]
@@ -73,7 +72,7 @@ class Reviewed(Search[ReviewedState]):
         return self._around(self.search.start(mean))
 
     def _around(self, run: SearchState) -> ReviewedState:
-        nothing = np.zeros(0)
+        empty = np.zeros(0)
         return ReviewedState(
             mean=run.mean,
             best=run.best,
@@ -81,8 +80,8 @@ class Reviewed(Search[ReviewedState]):
             incumbent=run.mean,
             ends=0,
             contenders=np.zeros((0, len(run.mean))),
-            gains=nothing,
-            counts=nothing.copy(),
+            gains=empty,
+            counts=empty.copy(),
         )
 
     def seeded(self, state: ReviewedState, seed: int) -> ReviewedState:
@@ -90,7 +89,7 @@ class Reviewed(Search[ReviewedState]):
         return self._around(self.search.seeded(state.run, seed))
 
     def beginning(self, state: ReviewedState, draw: np.random.Generator, std: float | None = None) -> np.ndarray:
-        """That of ``search``."""
+        """See ``Search.beginning``."""
         return self.search.beginning(state.run, draw, std)
 
     def leading(self, state: ReviewedState) -> Any:
@@ -98,15 +97,15 @@ class Reviewed(Search[ReviewedState]):
         return self.search.leading(state.run)
 
     def recommended(self, state: ReviewedState) -> np.ndarray:
-        """Where the best run has ended; before one has, what ``search`` recommends."""
+        """The final mean of the best run; before any run has ended, the recommendation of ``search``."""
         return state.incumbent if state.ends else self.search.recommended(state.run)
 
     def _num_own(self, state: ReviewedState) -> int:
-        """Candidates of ``search``: none where it has ended, and its end is still reviewed."""
+        """Number of candidates of ``search``: 0 once it has ended and its last run is still under review."""
         return 0 if self.search.stop(state.run) and len(state.contenders) else self.search.num_candidates(state.run)
 
     def num_candidates(self, state: ReviewedState) -> int:
-        """Those of ``search``, and, while ends of runs are compared, these and the incumbent."""
+        """Those of ``search``, plus incumbent and contenders during a comparison."""
         compared = len(state.contenders)
         return self._num_own(state) + compared + (compared > 0)
 
@@ -116,29 +115,29 @@ class Reviewed(Search[ReviewedState]):
         return np.concatenate([own, state.incumbent[None], state.contenders]) if len(state.contenders) else own
 
     def spread(self, state: ReviewedState) -> float:
-        """That of ``search``."""
+        """See ``Search.spread``."""
         return self.search.spread(state.run)
 
     def repetitions(self, state: ReviewedState) -> float:
-        """Those of ``search``."""
+        """See ``Search.repetitions``."""
         return self.search.repetitions(state.run)
 
     @property
     def measures_noise(self) -> bool:
-        """Whether ``search`` does."""
+        """See ``Search.measures_noise``."""
         return self.search.measures_noise
 
     def numbers(self, state: ReviewedState) -> dict[str, float]:
-        """Those of ``search``."""
+        """See ``Search.numbers``."""
         return self.search.numbers(state.run)
 
     def stop(self, state: ReviewedState) -> tuple[str, ...]:
-        """Those of ``search``, once no end of a run is left to be compared."""
+        """Those of ``search``, once all comparisons are finished."""
         return () if len(state.contenders) else self.search.stop(state.run)
 
     def learned(self, state: ReviewedState, candidates: np.ndarray, fitness: np.ndarray) -> ReviewedState:
         own, run = self._num_own(state), state.run
-        if own and not np.isnan(fitness[:own]).all():  # nothing to learn from, otherwise
+        if own and not np.isnan(fitness[:own]).all():  # otherwise there is nothing to learn from
             run = self.search.tell(run, candidates[:own], fitness[:own])
         state = replace(_compared(state, fitness[own:], self.reviews), run=run, mean=run.mean)
         ends, end = self.search.finished(run)
@@ -146,9 +145,9 @@ class Reviewed(Search[ReviewedState]):
             return state
         if not state.ends:
             return replace(state, ends=ends, incumbent=end)
-        more = {"contenders": np.concatenate([state.contenders, end[None]])}
-        more |= {name: np.append(getattr(state, name), 0.0) for name in ("gains", "counts")}
-        return replace(state, ends=ends, **more)
+        changes = {"contenders": np.concatenate([state.contenders, end[None]])}
+        changes |= {name: np.append(getattr(state, name), 0.0) for name in ("gains", "counts")}
+        return replace(state, ends=ends, **changes)
 
 
 def _compared(state: ReviewedState, fitness: np.ndarray, reviews: int) -> ReviewedState:
@@ -159,12 +158,12 @@ def _compared(state: ReviewedState, fitness: np.ndarray, reviews: int) -> Review
     with np.errstate(invalid="ignore"):
         gained = np.where(values[1:] == values[0], 0.0, values[1:] - values[0])
         gains, counts = state.gains + gained, state.counts + 1.0
-    gains = np.where(np.isnan(gains), 0.0, gains)  # each of both had no value once
-    tried, incumbent, contenders = counts >= reviews, state.incumbent, state.contenders
-    if (gains[tried] > 0.0).any():
-        means = np.where(tried, gains / counts, -np.inf)
+    gains = np.where(np.isnan(gains), 0.0, gains)  # inf - inf: both had no value in some generation
+    decided, incumbent, contenders = counts >= reviews, state.incumbent, state.contenders
+    if (gains[decided] > 0.0).any():
+        means = np.where(decided, gains / counts, -np.inf)
         incumbent = contenders[int(np.argmax(means))]
-        gains, counts = np.zeros_like(gains), np.zeros_like(counts)  # those that stay meet another one from now on
+        gains, counts = np.zeros_like(gains), np.zeros_like(counts)  # the others restart against the new incumbent
     return replace(
-        state, incumbent=incumbent, contenders=contenders[~tried], gains=gains[~tried], counts=counts[~tried]
+        state, incumbent=incumbent, contenders=contenders[~decided], gains=gains[~decided], counts=counts[~decided]
     )

@@ -1,4 +1,4 @@
-"""How searches draw: mirrored normal numbers, and candidates within bounds."""
+"""Sampling of searches: mirrored normal numbers, and candidates within bounds."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ def normal_rows(generator: np.random.Generator, num_rows: int, num_params: int, 
     Args:
         generator: Source of randomness.
         num_rows: Number of rows.
-        num_params: Numbers in each.
-        mirrored: Row ``2 i + 1`` is the negative of row ``2 i`` (Brockhoff et al. 2010), which takes half as many
-            numbers and no variance into an estimated gradient from the mean of the fitness.
+        num_params: Numbers per row.
+        mirrored: Row ``2 i + 1`` is the negative of row ``2 i`` (Brockhoff et al. 2010), which needs half as many
+            numbers, and keeps the mean of the fitness from adding variance to an estimated gradient.
     """
     if not mirrored:
         return generator.standard_normal((num_rows, num_params))
@@ -24,19 +24,19 @@ def normal_rows(generator: np.random.Generator, num_rows: int, num_params: int, 
 
 
 def reflected(rows: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
-    """``rows (K, P)`` with what lies outside of the bounds ``(P,)`` mirrored at them, as often as is needed.
+    """``rows (K, P)`` with entries outside the bounds ``(P,)`` reflected at them, repeatedly if necessary.
 
-    A candidate that is out by d is in by d, so that the distribution does not pile up at the bounds. Bounds may be
+    An entry outside by d ends up inside by d, so that the distribution does not pile up at the bounds. Bounds may be
     infinite.
     """
     below, above = np.isfinite(lower), np.isfinite(upper)
     both = below & above
-    found = rows.copy()
+    inside = rows.copy()
     if both.any():
         low, width = lower[both], upper[both] - lower[both]
-        found[:, both] = low + width - np.abs(np.mod(rows[:, both] - low, 2.0 * width) - width)
+        inside[:, both] = low + width - np.abs(np.mod(rows[:, both] - low, 2.0 * width) - width)
     only = below & ~above
-    found[:, only] = lower[only] + np.abs(rows[:, only] - lower[only])
+    inside[:, only] = lower[only] + np.abs(rows[:, only] - lower[only])
     only = above & ~below
-    found[:, only] = upper[only] - np.abs(rows[:, only] - upper[only])
-    return np.clip(found, lower, upper)  # what rounding has left outside
+    inside[:, only] = upper[only] - np.abs(rows[:, only] - upper[only])
+    return np.clip(inside, lower, upper)  # for rounding errors

@@ -1,4 +1,4 @@
-"""What a search learns from in place of fitness: ranks, utilities, or fitness in units of its deviation."""
+"""Fitness shaping: ranks, utilities, or standardized fitness."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ __all__ = ["SHAPINGS", "Shaping", "centered_ranks", "shaped", "standardized", "u
 Shaping = Literal["ranks", "utilities", "standardized"]
 
 SHAPINGS = ("ranks", "utilities", "standardized")
-"""Kinds of shaping that ``shaped`` knows."""
+"""Kinds of shaping of ``shaped``."""
 
 
 def centered_ranks(fitness: np.ndarray) -> np.ndarray:
-    """Ranks of ``fitness (K,)`` from -1/2 (the worst) to 1/2 (the best); equal ones share the mean of their ranks.
+    """Ranks of ``fitness (K,)`` from -1/2 (the worst) to 1/2 (the best); ties share the mean of their ranks.
 
-    No order-preserving transformation of the fitness changes them (Salimans et al. 2017, arXiv:1703.03864, 2.1). NaN
-    ranks last. With a single candidate 0.
+    They are invariant to order-preserving transformations of the fitness (Salimans et al. 2017, arXiv:1703.03864, 2.1).
+    NaN ranks last. A single candidate gets 0.
     """
     if len(fitness) == 1:
         return np.zeros(1)
@@ -26,10 +26,10 @@ def centered_ranks(fitness: np.ndarray) -> np.ndarray:
 
 
 def utilities(fitness: np.ndarray) -> np.ndarray:
-    """Utilities ``(K,)`` of natural evolution strategies, which sum to 0; more than half of the weight is the best's.
+    """Utilities ``(K,)`` of natural evolution strategies, which sum to 0.
 
     ``u_k = max(0, ln(K/2 + 1) - ln k) / sum_j max(0, ln(K/2 + 1) - ln j) - 1/K`` for the k-th best (Wierstra et al.
-    2014, arXiv:1106.4487, section 3.1). Equal ones share the mean of theirs, and NaN ranks last.
+    2014, arXiv:1106.4487, section 3.1). Ties share the mean of their utilities, and NaN ranks last.
     """
     count = len(fitness)
     places = np.arange(1, count + 1)
@@ -41,7 +41,7 @@ def utilities(fitness: np.ndarray) -> np.ndarray:
 
 
 def standardized(fitness: np.ndarray) -> np.ndarray:
-    """``(fitness - mean) / std`` (of the population); NaN and -inf count as the lowest number, equal ones give 0."""
+    """``(fitness - mean) / std`` over the population; NaN and -inf count as the lowest number; 0 if all are equal."""
     values = _numbers(fitness)
     deviation = values.std()
     return (values - values.mean()) / deviation if deviation > 0.0 else np.zeros(len(values))
@@ -53,7 +53,7 @@ def shaped(fitness: np.ndarray, shaping: Shaping) -> np.ndarray:
 
 
 def _ranks(fitness: np.ndarray) -> np.ndarray:
-    from scipy.stats import rankdata  # loads slowly, and names of searches pass this module
+    from scipy.stats import rankdata  # here: it loads slowly, and this module is imported for names of searches
 
     return rankdata(_nan_last(fitness), method="average")
 
@@ -63,7 +63,7 @@ def _nan_last(fitness: np.ndarray) -> np.ndarray:
 
 
 def _numbers(fitness: np.ndarray) -> np.ndarray:
-    """Fitness with the lowest number in place of NaN and -inf."""
+    """Fitness with NaN and -inf replaced by the lowest number."""
     finite = np.isfinite(fitness)
     if finite.all():
         return fitness

@@ -140,10 +140,10 @@ def _last_rows(xp: ModuleType, x: Any, y: Any, pattern: StepPattern) -> Any:
 
 def _step_weights(pattern: StepPattern) -> list[float] | None:
     """Weights of ``_STEPS``, each for the distance of the pair where it ends; ``None`` for any other pattern."""
-    found = {move[:2]: move.terms[0][2] for move in pattern.moves if [term[:2] for term in move.terms] == [(0, 0)]}
-    if len(pattern.moves) != len(_STEPS) or found.keys() != set(_STEPS):
+    weights = {move[:2]: move.terms[0][2] for move in pattern.moves if [term[:2] for term in move.terms] == [(0, 0)]}
+    if len(pattern.moves) != len(_STEPS) or weights.keys() != set(_STEPS):
         return None
-    return [found[step] for step in _STEPS]
+    return [weights[step] for step in _STEPS]
 
 
 def _by_steps(loop: Any, x: np.ndarray, y: np.ndarray, weights: list[float]) -> np.ndarray:
@@ -162,9 +162,9 @@ def _in_fours(series: np.ndarray) -> np.ndarray:
     count, length, dims = series.shape
     if dims == 1:
         return np.ascontiguousarray(series.swapaxes(1, 2))
-    found = np.empty((count, dims + -dims % 4, length))
-    found[:, :dims], found[:, dims:] = series.swapaxes(1, 2), 0.0
-    return found
+    padded = np.empty((count, dims + -dims % 4, length))
+    padded[:, :dims], padded[:, dims:] = series.swapaxes(1, 2), 0.0
+    return padded
 
 
 def _by_moves(loop: Any, x: np.ndarray, y: np.ndarray, pattern: StepPattern) -> np.ndarray:
@@ -199,9 +199,9 @@ def _in_threads(run: Callable[[slice], None], last: np.ndarray, length: int) -> 
         run(first)
         return
     with ThreadPoolExecutor(len(others)) as pool:
-        found = pool.map(run, others)
+        results = pool.map(run, others)
         run(first)
-        list(found)
+        list(results)
 
 
 def _sweep(xp: ModuleType, x: Any, y: Any, pattern: StepPattern) -> Any:

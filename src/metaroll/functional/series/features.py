@@ -1,4 +1,4 @@
-"""Features of time series: a few numbers that say what a whole series was like, for many series at once (torch)."""
+"""Features of time series: a few summary numbers per series, for many series at once (torch)."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def bayes_sim_features(states: torch.Tensor, actions: torch.Tensor, span: int = 
 
 
 def constant_features(features: torch.Tensor) -> torch.Tensor:
-    """Which columns have one value only, up to rounding: where a spread says nothing.
+    """Which columns are constant, up to rounding, so that their spread is meaningless.
 
     The padded end of a series, or the distance of data from itself, is such a feature. Divided by its standard
     deviation, any other value of it in the observed data would become huge.
@@ -88,7 +88,7 @@ def constant_features(features: torch.Tensor) -> torch.Tensor:
     if len(rows) < 2:
         return torch.ones(rows.shape[1], dtype=torch.bool, device=rows.device)
     low, high = rows.amin(0), rows.amax(0)
-    # What features were computed in: float32 numbers that are told as float64 still have float32's rounding errors.
+    # The precision of the computation: float32 features passed as float64 still have float32's rounding errors.
     epsilon = torch.finfo(torch.float32 if features.dtype != torch.float64 else torch.float64).eps
     return high - low <= _ROUNDING * epsilon * torch.maximum(low.abs(), high.abs())
 

@@ -1,8 +1,7 @@
-"""Sensor noise of recorded series: how strong it is, and what was measured without it.
+"""Sensor noise of recorded series: estimates of its deviation, and denoised series.
 
-Every estimate here is of white noise that is added to what is recorded, and not to what moves. Each says how large it
-can be at most, since what its model of the motion does not explain counts as noise: the least of several is the one
-to take.
+All estimates assume white measurement noise, without process noise. Each is an upper bound, since motion not explained
+by its model counts as noise: use the smallest of several.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ __all__ = [
     "difference_noise",
     "difference_residuals",
     "fitted_prediction_residuals",
+    "informative_spans",
     "interpolation_residuals",
     "noise_differs",
     "smoothed_rows",
-    "telling_spans",
 ]
 
 _TO_DEVIATION = 1.4826022185056018
@@ -49,9 +48,9 @@ _MOST_PER_ROW = 0.4
 def deviation(residuals: np.ndarray) -> np.ndarray:
     """Standard deviations ``(C,)`` of residuals ``(N, C)`` around 0; outliers matter little (a twentieth: by a tenth).
 
-    Their median tells how large they are; then what lies beyond two such deviations counts as two (one step to Huber's
-    second proposal, 1964): its standard error is two thirds of that of the median. NaN is what is not known; where
-    nothing is, the deviation is infinite.
+    Their median gives an initial scale; then residuals are clipped at two deviations (one step of Huber's second
+    proposal, 1964): its standard error is two thirds of that of the median. NaN marks unknown residuals; if all are,
+    the deviation is infinite.
     """
     known = np.isfinite(residuals)
     if not known.all() or not len(residuals):
@@ -81,11 +80,11 @@ def difference_residuals(series: Sequence[np.ndarray]) -> list[np.ndarray]:
     """
     best = [np.full(one.shape, np.nan) for one in series]
     for order in _ORDERS:
-        found = [np.full(one.shape, np.nan) for one in series]
-        for one, target in zip(series, found, strict=True):
+        residuals = [np.full(one.shape, np.nan) for one in series]
+        for one, target in zip(series, residuals, strict=True):
             if len(one) > 2 * order:
                 target[:-order] = np.diff(one, n=order, axis=0) / math.sqrt(math.comb(2 * order, order))
-        best = _less(found, best)
+        best = _less(residuals, best)
     return best
 
 
@@ -121,12 +120,12 @@ def interpolation_residuals(series: Sequence[np.ndarray], inputs: Sequence[np.nd
         expand = partial(polynomial_terms, degree=degree)
         if expand(given[:1]).shape[1] <= _MOST_PER_ROW * len(given):
             left, begin = scale * _regressed(given, inner, expand), 0
-            found = [np.full(one.shape, np.nan) for one in series]
-            for target in found:
+            residuals = [np.full(one.shape, np.nan) for one in series]
+            for target in residuals:
                 if len(target) >= 3:
                     target[1:-1] = left[begin : begin + len(target) - 2]
                     begin += len(target) - 2
-            best = _less(found, best)
+            best = _less(residuals, best)
     return best
 
 
@@ -178,11 +177,11 @@ def noise_differs(noise: np.ndarray, each: np.ndarray, rows: np.ndarray) -> np.n
     return np.asarray(surely.any(axis=0))
 
 
-def telling_spans(series: Sequence[np.ndarray], noise: np.ndarray, most: int) -> tuple[int, ...]:
-    """Over how many rows to look at changes: 1, 2, 4, ... up to where noise is a hundredth of their mean square.
+def informative_spans(series: Sequence[np.ndarray], noise: np.ndarray, most: int) -> tuple[int, ...]:
+    """Spans (in rows) for changes: 1, 2, 4, ... until noise is 1 % of their mean square.
 
-    Of changes over k rows ``2 s^2`` is noise, however large k is, while what moves goes on. One that has no noise needs
-    but k = 1.
+    Changes over k rows have noise variance ``2 s^2`` for any k, while the motion accumulates. Without noise, k = 1
+    suffices.
 
     Args:
         series: Recorded channels ``(T, C)``, one or many.
@@ -251,10 +250,10 @@ def _scale(parts: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     return whole.mean(axis=0), np.where(spread > 0.0, spread, 1.0)
 
 
-def _less(found: Sequence[np.ndarray], others: Sequence[np.ndarray]) -> list[np.ndarray]:
+def _less(residuals: Sequence[np.ndarray], others: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Of two sets of residuals, for each channel that of the smaller deviation."""
-    better = deviation(np.concatenate(found)) < deviation(np.concatenate(others))
-    return [np.where(better, one, other) for one, other in zip(found, others, strict=True)]
+    better = deviation(np.concatenate(residuals)) < deviation(np.concatenate(others))
+    return [np.where(better, one, other) for one, other in zip(residuals, others, strict=True)]
 
 
 def _regressed(given: np.ndarray, wanted: np.ndarray, expand: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
@@ -275,7 +274,7 @@ def _regressed(given: np.ndarray, wanted: np.ndarray, expand: Callable[[np.ndarr
         moved[:, column] += _STEP
         slopes = (expand(moved) - table) @ weights / _STEP
         passed_on[:, column % num_channels] += np.median(slopes**2, axis=0)
-    found = variance / np.diag(passed_on)  # as if others had none: the most that it can be
+    noise = variance / np.diag(passed_on)  # upper bounds, as if the other channels had no noise
     for _ in range(_SHARING):
-        found = found * variance / np.maximum(passed_on @ found, np.finfo(float).tiny)
-    return left * (np.sqrt(found) / np.maximum(size, np.finfo(float).tiny))
+        noise = noise * variance / np.maximum(passed_on @ noise, np.finfo(float).tiny)
+    return left * (np.sqrt(noise) / np.maximum(size, np.finfo(float).tiny))

@@ -12,7 +12,7 @@ import numpy as np
 
 from metaroll.configs.inference import InferenceOptions
 from metaroll.data.step_sequence import StepSequence
-from metaroll.functional.series.noise import telling_spans
+from metaroll.functional.series.noise import informative_spans
 from metaroll.inference.embeddings import (
     AllStepsEmbedding,
     BayesSimEmbedding,
@@ -111,7 +111,7 @@ def _spans(
     # Changes that reach over most of a segment show how far off it has started: 8 of 20 steps do not, 16 do.
     most = max(1, min(options.segment_length, len(rollouts[0])) // (2 * options.every))
     series = [compared.recorded(one)[:: options.every] for one in rollouts]
-    return telling_spans(series, typical(compared.noise.found), most)
+    return informative_spans(series, typical(compared.noise.found), most)
 
 
 def _embedding(options: InferenceOptions, spec: EnvSpec, length: int, spans: tuple[int, ...]) -> Embedding:

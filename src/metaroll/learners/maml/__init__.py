@@ -1,1 +1,1 @@
-"""Meta-learning by gradient steps: the learner, its samples, its outer updates, and how tasks are spread."""
+"""Gradient-based meta-learning: the learner, its samples, its outer updates, and their spread over threads."""

@@ -1,4 +1,4 @@
-"""One epoch's rollouts: in each task before every inner step, and after the last."""
+"""The rollouts of an epoch: in each task, before every inner step and after the last."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from metaroll.types import EnvSpec, EnvUpdate, Runner
 
 __all__ = ["Adapter", "MetaSamples", "collect"]
 
-_MOST_NAMED = 3
+_MAX_NAMED = 3
 
 
 @dataclass(frozen=True)
 class MetaSamples:
-    """What one epoch collected.
+    """The data of one epoch.
 
     Attributes:
-        steps: Samples of the K + 1 moments, each with a leading axis M.
-        returns: Mean return of each moment and task, ``(K + 1, M)``.
+        steps: Samples of the K + 1 stages, each with a leading axis M.
+        returns: Mean return of each stage and task, ``(K + 1, M)``.
         inner_kl: ``KL(before || after)`` of each inner step and task, ``(K, M)``.
-        cosine: Mean cosine between the tasks' gradients in the first inner step.
-        explained_variance: Of the baselines at the last moment.
+        cosine: Mean cosine similarity of the tasks' gradients in the first inner step.
+        explained_variance: Of the baselines at the last stage.
         episode_length: Mean over all rollouts.
-        observations: All that were seen, ``(T, obs_dim)``.
-        tasks: What the tasks are.
+        observations: All observations, ``(T, obs_dim)``.
+        tasks: The tasks.
     """
 
     steps: list[Samples]
@@ -58,15 +58,15 @@ class MetaSamples:
         after: tuple[Tensor, OuterState],
         numbers: Mapping[str, float],
     ) -> None:
-        """Error if an outer update led from parameters and state ``before`` to others that are not finite.
+        """Raise if an outer update led from parameters and state ``before`` to non-finite ones.
 
         Args:
             problem, outer: Of the update.
             before, after: Meta-parameters and state.
-            numbers: What it tells the log: a loss that is not finite is no reason to stay, which a line search does.
+            numbers: Metrics of the update; checked, too, since a line search rejects non-finite losses silently.
 
         Raises:
-            DivergedError: The tasks whose own gradients are not finite are named; all, where these are.
+            DivergedError: Names the tasks with non-finite gradients, or all tasks if every gradient is finite.
         """
         if all(map(math.isfinite, numbers.values())) and all(map(_is_finite, (after[0], *after[1]))):
             return
@@ -81,11 +81,11 @@ class MetaSamples:
         )
 
     def metrics(self) -> dict[str, float]:
-        """Does it adapt, or average? Numbers for the log.
+        """Metrics that show whether the policy adapts, or only averages over tasks.
 
         ``return_before`` and ``return_after`` (also ``return``) are means over tasks, ``gain`` is their difference and
-        ``share_worse`` the share of tasks with a lower return after adaptation; ``inner_kl`` is how far an inner step
-        moves a policy, ``gradient_cosine`` how alike the tasks' gradients are: 1 means that all lead the same way.
+        ``share_worse`` the share of tasks with a lower return after adaptation; ``inner_kl`` is the change of a policy
+        by an inner step, ``gradient_cosine`` the similarity of the tasks' gradients: 1 means the same direction.
         """
         before, after = self.returns[0], self.returns[-1]
         return {
@@ -103,7 +103,7 @@ class MetaSamples:
 
 @dataclass(frozen=True)
 class Adapter:
-    """From rollouts to adapted parameters, the same way in training and afterwards."""
+    """Computes adapted parameters from rollouts, in training and in tests alike."""
 
     problem: MetaProblem
     policy: NormalizedPolicy
@@ -120,12 +120,12 @@ class Adapter:
         *,
         is_context: bool = True,
     ) -> tuple[Gathered, Samples]:
-        """What ``groups[m]``, rollouts of policies with ``parameters (P,)`` or ``(M, P)``, say of their ``tasks``.
+        """Samples of the rollouts ``groups[m]`` of policies with ``parameters (P,)`` or ``(M, P)`` in their ``tasks``.
 
-        ``is_context``: it is what policies adapt to, and not what they are judged by.
+        ``is_context``: the rollouts are used for adaptation, not for the outer objective.
         """
-        found = gather(groups, self.policy, self.env_spec, self.settings, self.device, tasks, is_context=is_context)
-        return found, with_old(self.problem, parameters, found.samples)
+        gathered = gather(groups, self.policy, self.env_spec, self.settings, self.device, tasks, is_context=is_context)
+        return gathered, with_old(self.problem, parameters, gathered.samples)
 
     def inner_step(
         self,
@@ -138,7 +138,7 @@ class Adapter:
         """One inner step in each task; see ``inner_steps``.
 
         Raises:
-            DivergedError: It leads to policies that are not finite; those of ``tasks`` are named.
+            DivergedError: It leads to non-finite policies; names the ``tasks``.
         """
         taken = inner_steps(self.problem, meta, parameters, samples, scales)
         finite = (torch.isfinite(taken.parameters).all(dim=1) & torch.isfinite(taken.kl)).cpu().numpy()
@@ -153,8 +153,9 @@ class Adapter:
 
 
 def _named(numbers: Sequence[int], tasks: Sequence[Any]) -> str:
-    more = len(numbers) - _MOST_NAMED
-    return ", ".join(f"{i} ({tasks[i]})" for i in numbers[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    num_more = len(numbers) - _MAX_NAMED
+    names = ", ".join(f"{i} ({tasks[i]})" for i in numbers[:_MAX_NAMED])
+    return names + (f" and {num_more} more" if num_more > 0 else "")
 
 
 def _is_finite(tensor: Tensor) -> bool:
@@ -171,7 +172,7 @@ def collect(runner: Runner, tasks: list[EnvUpdate], adapter: Adapter, meta: Tens
     gathered: list[Gathered] = []
     steps: list[Samples] = []
     divergences: list[np.ndarray] = []
-    cosine, known = float("nan"), [update.task for update in tasks]
+    cosine, task_list = float("nan"), [update.task for update in tasks]
     for k in range(config.num_inner_steps + 1):
         groups = runner.obtain_samples(
             runner.step_itr,
@@ -179,11 +180,13 @@ def collect(runner: Runner, tasks: list[EnvUpdate], adapter: Adapter, meta: Tens
             num_rollouts=config.rollouts_per_task,
             parameters=parameters.cpu().numpy(),
         )
-        found, samples = adapter.samples(groups, parameters, known, is_context=k < config.num_inner_steps)
-        gathered.append(found)
+        # Samples of stage k: theta_k collected them, (M, B, L, ...)
+        stage, samples = adapter.samples(groups, parameters, task_list, is_context=k < config.num_inner_steps)
+        gathered.append(stage)
         steps.append(samples)
         if k < config.num_inner_steps:
-            taken = adapter.inner_step(meta, parameters, samples, known)
+            # theta_{k+1} = theta_k + alpha grad J_k(theta_k), (M, P)
+            taken = adapter.inner_step(meta, parameters, samples, task_list)
             parameters = taken.parameters
             divergences.append(taken.kl.cpu().numpy())
             cosine = float(mean_cosine(taken.gradients * adapter.problem.adapted)) if k == 0 else cosine
@@ -195,5 +198,5 @@ def collect(runner: Runner, tasks: list[EnvUpdate], adapter: Adapter, meta: Tens
         explained_variance=gathered[-1].explained_variance,
         episode_length=float(np.concatenate([each.data.lengths for each in gathered]).mean()),
         observations=np.concatenate([each.data.observations for each in gathered]),
-        tasks=known,
+        tasks=task_list,
     )

@@ -1,4 +1,4 @@
-"""The settings of MAML and its kin: how they adapt, and how what they adapt from improves."""
+"""The settings of MAML and its relatives: adaptation, and outer updates."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ __all__ = ["AdamConfig", "InnerConfig", "MAMLConfig", "ProMPConfig", "TrustRegio
 
 @dataclass(frozen=True, kw_only=True)
 class InnerConfig(RolloutLimit):
-    """How much is collected, and how inner steps are taken from it."""
+    """Amount of data per epoch, and the inner steps."""
 
     inner: Annotated[
         Literal["ratio", "log-likelihood", "magic-box"] | None,
-        "What inner steps maximize (see functional.gradients.meta_gradients); null means that of outer.",
+        "Objective of inner steps (see functional.gradients.meta_gradients); null means that of outer.",
     ] = None
-    meta_batch_size: Annotated[Whole, "Tasks of a meta-gradient step, drawn anew in every epoch."] = 20
-    rollouts_per_task: Annotated[Whole, "Rollouts per task and moment."] = 20
+    meta_batch_size: Annotated[Whole, "Tasks per meta-gradient step, drawn in every epoch."] = 20
+    rollouts_per_task: Annotated[Whole, "Rollouts per task before each inner step, and after the last."] = 20
     num_inner_steps: Annotated[Whole, "Gradient steps in each task."] = 1
     inner_lr: Annotated[Positive, Was("inner_step_size"), "Learning rate of the inner steps."] = 0.1
     later_inner_lr: Annotated[
         Positive | None,
         Was("later_step_size"),
-        "Learning rate of the inner steps after the first, in a test; null means the same. Along normalized advantages "
-        "steps do not get shorter by themselves where there is little left to gain.",
+        "Learning rate of the inner steps after the first, in a test; null means the same. With normalized advantages, "
+        "steps do not shrink by themselves close to an optimum.",
     ] = None
     learn_inner_lr: Annotated[
         bool,
@@ -35,29 +35,29 @@ class InnerConfig(RolloutLimit):
         "Learn an inner learning rate for each parameter (Li et al. 2017, arXiv:1707.09835).",
     ] = False
     second_order: Annotated[
-        bool, "Whether derivatives go through the inner gradients; without, it is first-order MAML."
+        bool, "Whether to differentiate through the inner gradients; otherwise it is first-order MAML."
     ] = True
     adapt: Annotated[
         tuple[str, ...],
-        "Beginnings of the names of parameters that inner steps change, as policy.net.layers.2 (see "
+        "Prefixes of the names of parameters that inner steps change, such as policy.net.layers.2 (see "
         "policy.parameter_layout().names); none means all. The last layer alone: Raghu et al. 2020, arXiv:1909.09157.",
     ] = ()
     discount: Annotated[Share, "Discount factor in [0, 1]."] = 0.99
     gae_lambda: Annotated[Share, "Trade-off between bias (0) and variance (1) of the advantages."] = 1.0
-    normalize_advantages: Annotated[bool, "Give the advantages of each task mean 0 and standard deviation 1."] = True
+    normalize_advantages: Annotated[bool, "Normalize the advantages of each task to mean 0 and deviation 1."] = True
     normalize_observations: Annotated[
-        bool, "Give observations mean 0 and standard deviation 1, over all tasks; the statistics are not adapted."
+        bool, "Normalize observations to mean 0 and deviation 1, over all tasks; the statistics are not adapted."
     ] = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class MAMLConfig(InnerConfig, ScaledActions, Evaluated):
-    """Settings of ``MAML``, beside those of its outer update."""
+    """Settings of ``MAML``, besides those of its outer update."""
 
     context_reward_key: Annotated[
         str | None,
-        "Name of an env_info ('sparse_reward') that replaces the reward in what inner steps adapt to; the outer update "
-        "goes by the reward itself.",
+        "Name of an env_info ('sparse_reward') that replaces the reward in inner steps; the outer update uses the "
+        "reward itself.",
     ] = None
 
 
@@ -66,14 +66,14 @@ class TrustRegionConfig(Config):
     """Settings of ``TRPOOuter``."""
 
     max_kl: Annotated[
-        Positive, "Maximum mean KL divergence of the adapted policies from those that made the samples."
+        Positive, "Maximum mean KL divergence of the adapted policies from those that collected the samples."
     ] = 0.01
-    cg_iterations: Annotated[Whole, "Products with the curvature in the method of conjugate gradients."] = 10
-    damping: Annotated[Weight, "Added to the diagonal of the curvature."] = 1e-5
+    cg_iterations: Annotated[Whole, "Iterations of the conjugate gradient method (Hessian-vector products)."] = 10
+    damping: Annotated[Weight, "Added to the diagonal of the Hessian."] = 1e-5
     backtrack_ratio: Annotated[
         float, Bounds(0.0, 1.0, above_low=True), "Factor of the step between two tries of the line search."
     ] = 0.8
-    max_backtracks: Annotated[Whole, "Number of tries; after the last one nothing is changed."] = 15
+    max_backtracks: Annotated[Whole, "Number of tries of the line search; if all fail, no step is taken."] = 15
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,13 +88,11 @@ class ProMPConfig(AdamConfig):
     """Settings of ``ProMPOuter``."""
 
     gradient_steps = 5
-    clip_range: Annotated[
-        Positive, "How far the probability ratio after adaptation may move from 1 before the objective is clipped."
-    ] = 0.3
+    clip_range: Annotated[Positive, "Clipping range of the probability ratio after adaptation, around 1."] = 0.3
     kl_coeff: Annotated[Weight, "Weight of the KL divergence."] = 5e-4
     target_kl: Annotated[
         Positive | None,
         UnusedWhere("kl_coeff", 0.0),
-        "The weight is halved after an epoch whose divergence is below this over 1.5, and doubled after one above 1.5 "
-        "times this; null keeps it.",
+        "Halve the weight after an epoch whose divergence is below this / 1.5, double it after one above 1.5 times "
+        "this; null keeps it constant.",
     ] = None

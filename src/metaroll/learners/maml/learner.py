@@ -1,4 +1,4 @@
-"""Meta-learning by gradient steps: initial parameters from which a few steps lead to a good policy for a task."""
+"""Gradient-based meta-learning: initial parameters from which a few gradient steps lead to a good policy for a task."""
 
 from __future__ import annotations
 
@@ -37,27 +37,27 @@ __all__ = ["MAML"]
 
 
 class MAML(Stateful, MetaRLAlgorithm):
-    """Model-agnostic meta-learning (Finn et al. 2017, arXiv:1703.03400), and what has come of it.
+    """Model-agnostic meta-learning (Finn et al. 2017, arXiv:1703.03400) and its successors.
 
-    Every epoch draws tasks, collects rollouts in each with the present parameters, takes a gradient step in each,
-    collects again with the adapted parameters, and so on; the initial parameters are then improved for what they lead
-    to. ``outer`` says how: ``TRPOOuter`` (as published), ``VPGOuter``, ``EMAMLOuter``, ``ProMPOuter``, ``DICEOuter`` or
-    ``VPGDICEOuter``. Advantages are generalized ones, with a linear baseline fitted to each task and moment.
+    Every epoch draws tasks, collects rollouts in each with the current parameters, takes a gradient step in each,
+    collects again with the adapted parameters, and so on; the outer update then improves the initial parameters for the
+    return after adaptation. ``outer`` is ``TRPOOuter`` (as published), ``VPGOuter``, ``EMAMLOuter``, ``ProMPOuter``,
+    ``DICEOuter`` or ``VPGDICEOuter``. Advantages are GAE with a linear baseline, fitted to each task and stage.
 
-    A test adapts by the same gradient step: ``adapt_policy`` goes on from the policy that it is given, so that with
-    ``adapt_from="last"`` an evaluator takes one step after another; it takes ``num_inner_steps`` of them, unless it was
-    told how many. Exploration needs noise.
+    Tests adapt with the same gradient step: ``adapt_policy`` continues from the policy that it receives, so that with
+    ``adapt_from="last"`` an evaluator takes one step after another, by default ``num_inner_steps`` of them. Exploration
+    needs noise.
 
     Args:
         env_spec: Environment or spec.
-        policy: What is trained: any policy of metaroll with ``action_distribution``, perhaps in a ``NormalizedPolicy``.
+        policy: The policy to train: any of metaroll with ``action_distribution``, perhaps in a ``NormalizedPolicy``.
         config: Settings; ``None`` means the defaults.
-        outer: How the initial parameters improve; ``None`` means ``TRPOOuter()``.
-        task_sampler: Tasks to train in, drawn anew every epoch: a list of ``EnvUpdate``, or a sampler of them.
+        outer: The outer update; ``None`` means ``TRPOOuter()``.
+        task_sampler: Training tasks, drawn in every epoch: a list of ``EnvUpdate``, or a sampler of them.
         test_env_sampler: Task sampler of the evaluations.
         seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
-        device: Where gradients are computed; ``None`` means the CPU.
-        options: Settings by name, in place of those of ``config``.
+        device: Device of gradient computations; ``None`` means the CPU.
+        options: Settings by name; they override those of ``config``.
 
     Raises:
         TypeError: The policy has no densities, or observations are dicts or tuples.
@@ -93,7 +93,7 @@ class MAML(Stateful, MetaRLAlgorithm):
         _refuse_structured(self.env_spec)
         self._outer: OuterUpdate = TRPOOuter() if outer is None else outer
         if not isinstance(self._outer, OuterUpdate):
-            raise TypeError(f"outer must be an OuterUpdate, ProMPOuter() say, got {outer!r}")
+            raise TypeError(f"outer must be an OuterUpdate, such as ProMPOuter(), got {outer!r}")
         given = config_of(MAMLConfig, config, options, type(self))
         self.config = replace(
             given,
@@ -103,7 +103,7 @@ class MAML(Stateful, MetaRLAlgorithm):
         self._context_reward_key = given.context_reward_key
         self.inner_steps = given.num_inner_steps
         if task_sampler is None:
-            raise ValueError("task_sampler is missing: there is nothing to adapt to in a single task")
+            raise ValueError("task_sampler is missing: a single task leaves nothing to adapt to")
         self.evaluate_every = given.evaluate_every
         self.seed = fresh_seed() if seed is None else check_seed("seed", seed)
         self._tasks = TrainingTasks(task_sampler, derive_seed("meta-training tasks", self.seed))
@@ -122,16 +122,16 @@ class MAML(Stateful, MetaRLAlgorithm):
         self._moments = self._policy.observation_moments(known * self.max_path_length)
         self._num_epochs = 0
 
-    # -- what it is ----------------------------------------------------------------------------------------------------
+    # -- properties ----------------------------------------------------------------------------------------------------
 
     @property
     def policy(self) -> NormalizedPolicy:
-        """What acts before adaptation."""
+        """The policy before adaptation."""
         return self._policy
 
     @property
     def outer(self) -> OuterUpdate:
-        """How the initial parameters improve."""
+        """The outer update."""
         return self._outer
 
     discount = ConfigField[float]()
@@ -139,7 +139,7 @@ class MAML(Stateful, MetaRLAlgorithm):
 
     @property
     def train_tasks(self) -> list[Any] | None:
-        """Tasks that it learns in, which must not be tested; ``None`` where they are drawn without end."""
+        """Training tasks, which must not be tested; ``None`` for an infinite set."""
         listed = self._tasks.listed
         return None if listed is None else [update.task for update in listed]
 
@@ -154,44 +154,45 @@ class MAML(Stateful, MetaRLAlgorithm):
         """See ``metaroll.learners.base.train``; returns are those after adaptation.
 
         Raises:
-            DivergedError: Inner steps, or the update, lead to parameters that are not finite.
+            DivergedError: Inner steps or the outer update lead to non-finite parameters.
         """
         return train(self, runner)
 
     def collect(self, runner: Runner) -> MetaSamples:
-        """Rollouts of one epoch: in each task before every inner step, and after the last.
+        """Rollouts of one epoch: in each task, before every inner step and after the last.
 
         Raises:
-            DivergedError: Inner steps lead to parameters that are not finite; the tasks are named.
+            DivergedError: Inner steps lead to non-finite parameters; names the tasks.
         """
         tasks = self._tasks.draw(self.config.meta_batch_size)
         return collect(runner, tasks, self._adapter, self._meta_parameters(), self.config)
 
-    def update(self, found: MetaSamples, progress: Progress | None = None) -> dict[str, float]:
-        """Improve the initial parameters with what ``collect`` returned; numbers for the log (``MetaSamples.metrics``).
+    def update(self, collected: MetaSamples, progress: Progress | None = None) -> dict[str, float]:
+        """Improve the initial parameters; returns numbers for the log (``MetaSamples.metrics``).
 
         Args:
-            found: Rollouts of the tasks.
-            progress: Called as ``progress(done, total)``: of one step.
+            collected: The result of ``collect``.
+            progress: Called as ``progress(done, total)``, where the total is 1.
 
         Raises:
-            DivergedError: Parameters, losses or gradients are not finite any more; nothing was changed.
+            DivergedError: Parameters, losses or gradients are no longer finite; nothing was changed.
         """
         if progress is not None:
             progress(0, 1)
-        tasks = BatchedTasks(self._problem, self._outer, found.steps)
+        # Outer update: theta <- theta - step(mean over tasks of grad L_m(theta_K(theta))), (Q,)
+        tasks = BatchedTasks(self._problem, self._outer, collected.steps)
         before = self._meta_parameters(), self._state
         meta, state, numbers = self._outer.update(tasks, *before)
-        found.refuse_non_finite(self._problem, self._outer, before, (meta, state), numbers)
+        collected.refuse_non_finite(self._problem, self._outer, before, (meta, state), numbers)
         self._state = state
         self._take(meta)
         if self.config.normalize_observations:
-            self._moments = add_rows(self._moments, found.observations)
+            self._moments = add_rows(self._moments, collected.observations)
             self._policy.set_observation_moments(self._moments.mean, self._moments.std)
         self._num_epochs += 1
         if progress is not None:
             progress(1, 1)
-        return {**found.metrics(), **numbers}
+        return {**collected.metrics(), **numbers}
 
     # -- adaptation ----------------------------------------------------------------------------------------------------
 
@@ -203,18 +204,18 @@ class MAML(Stateful, MetaRLAlgorithm):
         """The policy after one inner step from the parameters of ``exploration_policy``.
 
         Args:
-            exploration_policy: From ``get_exploration_policy()``, or what this method returned before.
+            exploration_policy: From ``get_exploration_policy()``, or from this method.
             exploration_trajectories: ``TrajectoryBatch``, ``StepSequence`` or a sequence of them, all of one task,
                 collected with that policy.
         """
         return self.adapt_policies([exploration_policy], [exploration_trajectories])[0]
 
     def adapt_policies(self, policies: Sequence[Any], batches: Sequence[Any]) -> list[NormalizedPolicy]:
-        """See ``MetaRLAlgorithm``: all tasks in one computation.
+        """See ``MetaRLAlgorithm``: all tasks in one batch.
 
         Raises:
-            DivergedError: A step leads to parameters that are not finite.
-            TypeError: A policy is not one of this algorithm's.
+            DivergedError: A step leads to non-finite parameters.
+            TypeError: A policy does not belong to this algorithm.
         """
         for policy in policies:
             if not isinstance(policy, NormalizedPolicy) or policy.parameter_layout() != self._layout:
@@ -229,14 +230,14 @@ class MAML(Stateful, MetaRLAlgorithm):
             is_first = (flat == self._problem.split(meta)[0]).all(dim=1)
             scales = torch.where(is_first, 1.0, later / self.config.inner_lr)
         taken = self._adapter.inner_step(meta, flat, samples, range(len(policies)), scales)
-        for policy, parameters in zip(policies, taken.parameters.cpu(), strict=True):  # given up by the caller
+        for policy, parameters in zip(policies, taken.parameters.cpu(), strict=True):  # in place: policies are consumed
             self._layout.assign(policy, parameters)
         return list(policies)
 
     # -- states --------------------------------------------------------------------------------------------------------
 
     def fingerprint(self) -> str:
-        """Class, networks and hyperparameters as a short text; a snapshot fits a MAML with the same one."""
+        """Class, networks and hyperparameters as a short text, which a snapshot must match."""
         outer = f"{type(self._outer).__name__} {sorted(described_values(self._outer).items())!r}"
         kinds = [type(self._policy.policy).__name__, outer, *shapes_of(self._policy)]
         kinds += [] if self._policy.scale_actions else ["scale_actions=False"]
@@ -298,16 +299,16 @@ def _wrapped(policy: Any, normalize_observations: bool, scale_actions: bool, env
     return policy
 
 
-def _adapted_names(policy: NormalizedPolicy, beginnings: Sequence[str]) -> set[str]:
+def _adapted_names(policy: NormalizedPolicy, prefixes: Sequence[str]) -> set[str]:
     names = [name for name, value in policy.named_parameters() if value.requires_grad]
-    for beginning in beginnings:
-        if not any(name.startswith(beginning) for name in names):
-            raise ValueError(f"adapt must hold beginnings of {', '.join(names)}, got {beginning!r}")
-    return {name for name in names if not beginnings or name.startswith(tuple(beginnings))}
+    for prefix in prefixes:
+        if not any(name.startswith(prefix) for name in names):
+            raise ValueError(f"adapt must hold prefixes of names, of {', '.join(names)}, got {prefix!r}")
+    return {name for name in names if not prefixes or name.startswith(tuple(prefixes))}
 
 
 def _flags(layout: Any, chosen: Any) -> Tensor:
-    """1 for the entries of the parameters whose names are chosen, else 0, ``(P,)``."""
+    """1 for entries of parameters with chosen names, else 0, ``(P,)``."""
     flat = torch.zeros(layout.size)
     for name, view in layout.torch_views(flat).items():
         view.fill_(float(chosen(name)))
@@ -322,10 +323,10 @@ def _rollouts_of(batch: Any) -> Rollouts:
         return Rollouts.of(batch.iterate_rollouts())
     if isinstance(batch, Rollouts):
         return batch
-    found = Rollouts.joined(_rollouts_of(part) for part in batch)
-    if not len(found):
+    rollouts = Rollouts.joined(_rollouts_of(part) for part in batch)
+    if not len(rollouts):
         raise ValueError("exploration_trajectories must hold at least one rollout, got none")
-    return found
+    return rollouts
 
 
 def _refuse_structured(env_spec: EnvSpec) -> None:

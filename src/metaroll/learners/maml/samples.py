@@ -1,4 +1,4 @@
-"""From rollouts in M tasks to the arrays that meta-gradients are computed from."""
+"""Arrays for meta-gradients, from rollouts in M tasks."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ __all__ = ["Gathered", "SampleSettings", "gather"]
 
 _TINY = 1e-8
 _LEAST_SPREAD = 1e-6
-"""What returns in a task have to differ by, as a share of the largest: normalizing would blow up rounding and fits."""
+"""Minimum spread of returns in a task, relative to the largest: below it, normalizing would amplify rounding errors."""
 _ROUNDING = 1e-7
-"""Of rewards that may have been float32."""
+"""Relative rounding error of rewards that may have been float32."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SampleSettings:
-    """How advantages are estimated: ``time_rewards`` asks for what ``magic_box_objective`` takes as well.
+    """Settings of the advantage estimate; ``time_rewards`` adds the rewards for ``magic_box_objective``.
 
-    ``context_reward_key`` names the env_info that stands for the reward before adaptation; ``None``: the reward does.
+    ``context_reward_key`` names the env_info that replaces the reward before adaptation; ``None`` keeps the reward.
     """
 
     discount: float
@@ -49,7 +49,7 @@ class SampleSettings:
 
 
 class Gathered(NamedTuple):
-    """Samples of M tasks, which do not know yet what made them, and what the log tells of them.
+    """Samples of M tasks, without the old policies yet, and their metrics.
 
     ``returns`` are undiscounted means ``(M,)``; ``explained_variance`` is that of the baselines.
     """
@@ -70,10 +70,11 @@ def gather(
     *,
     is_context: bool = True,
 ) -> Gathered:
-    """Samples of the rollouts of M tasks, ``groups[m]`` those of one; a baseline is fitted to each task by itself.
+    """Samples of the rollouts of M tasks, ``groups[m]`` those of one task, with a baseline fitted to each task.
 
-    Nothing counts after the end of a rollout, whatever ended it: values depend on the time that is left. ``tasks`` says
-    what the tasks are, for errors; ``is_context``, that the rollouts are adapted to, by what may be seen then.
+    The value after the end of a rollout is 0, whether terminated or truncated: values depend on the remaining time.
+    ``tasks`` names the tasks in errors; ``is_context`` means that the rollouts are used for adaptation, so that
+    ``context_reward_key`` applies.
 
     Raises:
         DataError, ShapeError: Rollouts hold NaN or Inf, or do not fit ``env_spec``.
@@ -83,12 +84,12 @@ def gather(
         if not len(group):
             name = m if tasks is None else f"{m} ({tasks[m]})"
             raise ValueError(
-                f"rollouts of each task must be at least one, got none of task {name}: nothing was collected there (a "
-                "sampler that stopped early, episodes that were filtered out), or they went to another task"
+                f"rollouts must hold at least one per task, got none for task {name}: none was collected (a sampler "
+                "that stopped early, episodes that were filtered out), or they were assigned to another task"
             )
     rollouts = Rollouts.joined(groups)
     data = _in_units_of(policy, rollouts, collect_on_policy(rollouts, env_spec), env_spec)
-    earned, key = data.episode_returns, settings.context_reward_key
+    episode_returns, key = data.episode_returns, settings.context_reward_key
     if is_context and key is not None:
         infos = rollouts.column("env_infos") if rollouts.has_column("env_infos") else None
         data = replace(data, rewards=info_rewards(infos, key, len(data)).astype(np.float64))
@@ -102,86 +103,92 @@ def gather(
         finals=data.last_observations,
     )
     place = _Places(columns)
-    found = task_advantages(
+    # GAE with a linear baseline per task, (T,)
+    estimate = task_advantages(
         columns,
         LinearFeatureBaseline(),
         discount=settings.discount,
         gae_lambda=settings.gae_lambda,
         normalize_adv=settings.normalize_advantages,
     )
-    advantages = rewards = place.dense(_without_equal_tasks(found.advantages, columns, found.returns))
+    # Padded to (M, B, L); the objective of DiCE also needs rewards less their baseline
+    advantages = rewards = place.dense(_without_equal_tasks(estimate.advantages, columns, estimate.returns))
     if settings.time_rewards:
-        rewards = place.dense(_without_equal_tasks(_time_rewards(columns, settings), columns, found.returns))
+        rewards = place.dense(_without_equal_tasks(_time_rewards(columns, settings), columns, estimate.returns))
+    # Weights of steps, 1 / (steps of the task), 0 on padding, (M, B, L)
     counts = np.diff(columns.task_bounds)
     weights = place.dense(np.repeat(1.0 / counts, counts))
-    nothing = torch.zeros_like(weights)
-    score = np.add.reduceat(found.adj_avg_rewards, columns.task_bounds[:-1]) / counts
+    zeros = torch.zeros_like(weights)
+    score = np.add.reduceat(estimate.adj_avg_rewards, columns.task_bounds[:-1]) / counts
     samples = Samples(
         observations=place.dense(data.observations),
         actions=place.dense(data.actions),
         weights=weights,
         advantages=advantages,
         rewards=rewards,
-        old=DiagonalGaussian(nothing[..., None], nothing[..., None]),
-        old_log_prob=nothing,
+        old=DiagonalGaussian(zeros[..., None], zeros[..., None]),  # filled in by with_old
+        old_log_prob=zeros,
         score=torch.from_numpy(score.astype(np.float32)),
     ).map(lambda array: array.to(device))
-    per_task = np.add.reduceat(earned, columns.tasks[:-1]) / np.diff(columns.tasks)
-    return Gathered(samples, per_task, float(np.mean(found.explained_variance)), data)
+    per_task = np.add.reduceat(episode_returns, columns.tasks[:-1]) / np.diff(columns.tasks)
+    return Gathered(samples, per_task, float(np.mean(estimate.explained_variance)), data)
 
 
 def _time_rewards(columns: PathColumns, settings: SampleSettings) -> np.ndarray:
-    """Discounted rewards less what is usual at their time in their task, ``(T,)``.
+    """Discounted rewards less the expected reward at their time in their task, ``(T,)``.
 
-    Where paths end at different times, those that have ended earn nothing any more: what is usual then is taken off
-    their last reward, or paths that go on would not count as better than those that end.
+    Where paths end at different times, ended paths earn nothing: the expected rewards of the remaining time are
+    subtracted from their last reward, so that paths that continue count as better than paths that end.
 
-    Normalized, their sums from each step on have standard deviation 1 in each task, as normalized advantages have, so
-    that inner steps along either are of one size. (Rewards of deviation 1 would make steps grow with the horizon.)
+    If normalized, the sums of rewards from each step on have standard deviation 1 in each task, like normalized
+    advantages, so that inner steps along either have the same size. (Rewards with deviation 1 would make steps grow
+    with the horizon.)
     """
     length = int(columns.lengths.max())
-    found = dice_tasks(columns, LinearTimeBaseline(), length, discount=settings.discount, normalize_adv=False)
-    left = found.adjusted_rewards[found.mask.astype(bool)]
-    earned = settings.discount**columns.times * columns.rewards
+    baseline_fit = dice_tasks(columns, LinearTimeBaseline(), length, discount=settings.discount, normalize_adv=False)
+    left = baseline_fit.adjusted_rewards[baseline_fit.mask.astype(bool)]
+    discounted = settings.discount**columns.times * columns.rewards
     rewards = np.empty_like(left)
     for task, (a, b) in enumerate(itertools.pairwise(columns.task_bounds.tolist())):
         first, last = columns.tasks[task : task + 2]
         times, bounds = columns.times[a:b], columns.bounds[first : last + 1] - a
         expected = np.zeros(times.max() + 1)
-        expected[times] = earned[a:b] - left[a:b]
-        expected += left[a:b].mean()  # the ridge left a little of it
-        usual = expected * np.bincount(times) / (last - first)
-        own = earned[a:b] - usual[times]
-        own[bounds[1:] - 1] -= usual.sum() - np.cumsum(usual)[times[bounds[1:] - 1]]
+        expected[times] = discounted[a:b] - left[a:b]
+        expected += left[a:b].mean()  # the small bias of the ridge regression
+        expected_reward = expected * np.bincount(times) / (last - first)
+        own = discounted[a:b] - expected_reward[times]
+        own[bounds[1:] - 1] -= expected_reward.sum() - np.cumsum(expected_reward)[times[bounds[1:] - 1]]
         if settings.normalize_advantages:
-            spread, whole = (np.asarray(discounted_reverse_cumsum_ragged(x, bounds, 1.0)) for x in (own, earned[a:b]))
+            spread, whole = (
+                np.asarray(discounted_reverse_cumsum_ragged(x, bounds, 1.0)) for x in (own, discounted[a:b])
+            )
             own /= max(spread.std(), _LEAST_SPREAD * np.abs(whole).max()) + _TINY
         rewards[a:b] = own
     return rewards
 
 
 def _without_equal_tasks(rows: np.ndarray, columns: PathColumns, returns: np.ndarray) -> np.ndarray:
-    """``rows (T,)``, zeros in tasks of several paths with the same ``returns (T,)`` from each time on.
+    """``rows (T,)``, with zeros in tasks whose paths all have the same ``returns (T,)`` at each time.
 
-    There is nothing to learn there, and normalizing would make something of what rounding and fits leave.
+    There is nothing to learn in them, and normalizing would amplify rounding errors.
     """
-    numbers, found = np.diff(columns.tasks), rows
+    counts, result = np.diff(columns.tasks), rows
     for task, (a, b) in enumerate(itertools.pairwise(columns.task_bounds.tolist())):
-        if numbers[task] > 1 and _depend_on_time_only(returns[a:b], columns.times[a:b]):
-            found = found.copy() if found is rows else found
-            found[a:b] = 0.0
-    return found
+        if counts[task] > 1 and _depend_on_time_only(returns[a:b], columns.times[a:b]):
+            result = result.copy() if result is rows else result
+            result[a:b] = 0.0
+    return result
 
 
 def _depend_on_time_only(values: np.ndarray, times: np.ndarray) -> bool:
-    """Whether all ``values (t,)`` of one time are the same, but for rounding."""
+    """Whether all ``values (t,)`` at the same time are equal, up to rounding."""
     any_of_time = np.zeros(times.max() + 1)
     any_of_time[times] = values
     return bool(np.abs(values - any_of_time[times]).max() <= _ROUNDING * np.abs(values).max())
 
 
 class _Places:
-    """Where the steps of M tasks lie in arrays ``(M, B, L, ...)``: B is the most paths of a task, L the longest."""
+    """Indices of the steps of M tasks in arrays ``(M, B, L, ...)``, padded to B paths per task and L steps per path."""
 
     def __init__(self, columns: PathColumns) -> None:
         numbers = np.diff(columns.tasks)
@@ -192,7 +199,7 @@ class _Places:
         self._is_whole = len(self._rows) == np.prod(self._shape)
 
     def dense(self, rows: np.ndarray) -> Tensor:
-        """Rows ``(T, ...)`` as a tensor, zeros on padding; numbers with a point become float32."""
+        """Rows ``(T, ...)`` as a padded tensor, with zeros on padding; floats become float32."""
         values = rows.astype(np.float32 if rows.dtype.kind == "f" else np.int64, copy=False)
         if not self._is_whole:
             padded = np.zeros((int(np.prod(self._shape)), *rows.shape[1:]), dtype=values.dtype)
@@ -202,10 +209,10 @@ class _Places:
 
 
 def _in_units_of(policy: NormalizedPolicy, rollouts: Rollouts, data: OnPolicyData, env_spec: EnvSpec) -> OnPolicyData:
-    """``data`` with actions of the network, of rollouts that somebody else's loop may have made."""
+    """``data`` with unscaled actions of the network, also for rollouts from a user's own loop."""
     if not isinstance(env_spec.action_space, gymnasium.spaces.Box):
         return data
-    if all("raw_action" in told for told in rollouts.each("policy_infos", {})):
+    if all("raw_action" in infos for infos in rollouts.each("policy_infos", {})):
         return data
     taken = np.asarray(rollouts.column("actions"), dtype=np.float32)
     return replace(data, actions=policy.unscaled(taken.reshape(data.actions.shape)))

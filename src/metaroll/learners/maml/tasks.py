@@ -1,7 +1,7 @@
-"""Gradients of many tasks: some at a time as a stack, spread over threads. Results do not depend on how many there are.
+"""Gradients of many tasks, in stacks of several tasks, spread over threads. Results do not depend on their number.
 
-Threads of Python keep two cores busier than threads of torch, which wait for one another in each product; but each
-operation of torch passes the interpreter's lock on, so that stacks of several tasks are faster than tasks one by one.
+Python threads keep two cores busier than torch's threads, which synchronize in each matrix product; but each torch
+operation hands over the interpreter lock, so that stacks of several tasks are faster than single tasks.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ __all__ = ["BatchedTasks", "InnerSteps", "inner_steps", "spread", "task_gradient
 T = TypeVar("T")
 
 _FEW_ROWS, _MANY_ROWS = 2048, 8192
-"""Steps of a stack: so many are worth matrix products of their own; above that nothing is gained."""
+"""Steps per stack: from the first number on, matrix products are efficient; above the second, nothing is gained."""
 _NUM_PARTS = 8
-"""With more than ``_FEW_ROWS`` in each, there are at least so many stacks, for as many threads."""
+"""Minimum number of stacks, for as many threads, if each has more than ``_FEW_ROWS``."""
 
 _lock = threading.Lock()
 _inside = 0
@@ -35,10 +35,10 @@ _threads_of_new = 1
 
 @contextlib.contextmanager
 def _one_torch_thread() -> Iterator[int]:
-    """Inside, this thread of Python computes with one thread of torch; yields how many it had, and has afterwards.
+    """Limits this Python thread to one torch thread; yields the previous number, which is restored afterwards.
 
-    Each thread has its own number, and the last one that was set is that of threads to come: so the last thread to
-    leave gives them back what they had, too.
+    Each thread has its own number, and the last value set becomes the default of new threads: the last thread to leave
+    also restores that default.
     """
     global _inside, _threads_of_new
     own = torch.get_num_threads()
@@ -60,13 +60,13 @@ def _one_torch_thread() -> Iterator[int]:
 
 
 def _begin_worker() -> None:
-    torch.get_num_threads()  # the first call takes over the number of threads to come, whatever was set before
+    torch.get_num_threads()  # the first call in a thread applies the default, so it must come before setting
     torch.set_num_threads(1)
 
 
 @functools.cache
 def _keep_memory() -> None:
-    """Let malloc keep what is freed: else threads hand it back after each product, and wait for zeroed pages again.
+    """Make malloc keep freed memory: otherwise threads return it after each product, and wait for zeroed pages again.
 
     The GNU C library raises its limits to the size of the largest block that was freed, up to 32 MiB (``mallopt(3)``,
     ``M_MMAP_THRESHOLD``); others do nothing.
@@ -75,7 +75,7 @@ def _keep_memory() -> None:
 
 
 def spread(compute: Callable[[int], T], count: int) -> list[T]:
-    """``[compute(0), ..., compute(count - 1)]``, on as many threads as torch has; each computes with one."""
+    """``[compute(0), ..., compute(count - 1)]``, on as many Python threads as torch has threads."""
     _keep_memory()
     with _one_torch_thread() as threads:
         workers = min(threads, count)
@@ -86,7 +86,7 @@ def spread(compute: Callable[[int], T], count: int) -> list[T]:
 
 
 class _Parts:
-    """M tasks cut into parts: an index or a slice for each."""
+    """M tasks split into parts, each an index or a slice."""
 
     def __init__(self, num_tasks: int, rows: int) -> None:
         size = max(round(_FEW_ROWS / rows), min(round(_MANY_ROWS / rows), num_tasks // _NUM_PARTS))
@@ -103,7 +103,7 @@ def _parts_of(samples: Samples) -> _Parts:
 
 
 class InnerSteps(NamedTuple):
-    """Parameters after one step, gradients, both ``(M, P)``, and ``KL(before || after)``, ``(M,)``."""
+    """Parameters after one step and gradients, both ``(M, P)``, and ``KL(before || after)``, ``(M,)``."""
 
     parameters: Tensor
     gradients: Tensor
@@ -111,7 +111,7 @@ class InnerSteps(NamedTuple):
 
 
 def with_old(problem: MetaProblem, parameters: Tensor, samples: Samples) -> Samples:
-    """``samples`` of M tasks that know the policies ``(P,)`` or ``(M, P)`` which made them."""
+    """``samples`` of M tasks, with the distributions of the policies ``(P,)`` or ``(M, P)`` that collected them."""
     parts = _parts_of(samples)
     stack = parameters.detach().expand(samples.weights.shape[0], -1)
     cut = parts.cut(samples)
@@ -119,13 +119,12 @@ def with_old(problem: MetaProblem, parameters: Tensor, samples: Samples) -> Samp
     def compute(number: int) -> Samples:
         own = cut[number]
         with torch.no_grad():
-            acts = problem.distribution(stack[parts.indices[number]], own.observations)
-            return Samples(**{**vars(own), "old": acts, "old_log_prob": log_prob_of(acts, own)})
+            old = problem.distribution(stack[parts.indices[number]], own.observations)
+            return Samples(**{**vars(own), "old": old, "old_log_prob": log_prob_of(old, own)})
 
-    found = spread(compute, len(cut))
-    whole = isinstance(parts.indices[0], slice)
-    join = torch.cat if whole else torch.stack
-    olds = [part.old for part in found]
+    results = spread(compute, len(cut))
+    join = torch.cat if isinstance(parts.indices[0], slice) else torch.stack
+    olds = [part.old for part in results]
     leaves: list[list[Tensor]] = []
     for old in olds:
         mine: list[Tensor] = []
@@ -133,19 +132,19 @@ def with_old(problem: MetaProblem, parameters: Tensor, samples: Samples) -> Samp
         leaves.append(mine)
     joined = iter([join(list(each)) for each in zip(*leaves, strict=True)])
     old = olds[0].map(lambda _: next(joined))
-    return Samples(**{**vars(samples), "old": old, "old_log_prob": join([part.old_log_prob for part in found])})
+    return Samples(**{**vars(samples), "old": old, "old_log_prob": join([part.old_log_prob for part in results])})
 
 
 def inner_steps(
     problem: MetaProblem, meta_parameters: Tensor, parameters: Tensor, samples: Samples, scales: Tensor | None = None
 ) -> InnerSteps:
-    """One inner step in each of M tasks, without derivatives of it.
+    """One inner step in each of M tasks, not differentiable itself.
 
     Args:
-        problem: Says how.
-        meta_parameters: Hold the step sizes, ``(Q,)``.
-        parameters: From where, ``(P,)`` or ``(M, P)``.
-        samples: Of these parameters.
+        problem: Distribution, objective and step sizes.
+        meta_parameters: Include the step sizes if learned, ``(Q,)``.
+        parameters: Parameters before the step, ``(P,)`` or ``(M, P)``.
+        samples: Collected with these parameters.
         scales: Factors of the step sizes in each task, ``(M,)``.
     """
     parts = _parts_of(samples)
@@ -157,27 +156,30 @@ def inner_steps(
         index = parts.indices[number]
         begin = stack[index].clone().requires_grad_()
         sizes = step_sizes if scales is None else scales[index][..., None] * step_sizes
+        # theta' = theta + alpha grad J(theta), (m, P) for the m tasks of a stack
         with torch.enable_grad():
-            passed = adapt(begin, [cut[number]], problem.distribution, sizes, kind=problem.inner, order=0)
+            adapted = adapt(begin, [cut[number]], problem.distribution, sizes, kind=problem.inner, order=0)
+        # KL(pi_theta || pi_theta'), (m,)
         with torch.no_grad():
-            after = passed.parameters[-1].detach()
+            after = adapted.parameters[-1].detach()
             divergence = mean_kl(problem.distribution(after, cut[number].observations), cut[number])
-        return InnerSteps(after, passed.gradients[0], divergence)
+        return InnerSteps(after, adapted.gradients[0], divergence)
 
-    found = spread(compute, len(cut))
+    results = spread(compute, len(cut))
     join = torch.cat if isinstance(parts.indices[0], slice) else torch.stack
-    return InnerSteps(*(join([part[k] for part in found]) for k in range(3)))
+    return InnerSteps(*(join([part[k] for part in results]) for k in range(3)))
 
 
 def task_gradient(
     problem: MetaProblem, outer: OuterUpdate, meta_parameters: Tensor, steps: Sequence[Samples], state: OuterState
 ) -> tuple[Tensor, MetaLosses]:
-    """Gradient ``(Q,)`` of the sum of the losses of one task or of a stack, and what was found; a pure function."""
+    """Gradient ``(Q,)`` of the summed losses of one task or a stack, and the detached losses; a pure function."""
     with torch.enable_grad():
         leaf = meta_parameters.detach().clone().requires_grad_()
-        found = meta_losses(problem, outer, leaf, steps, state, divergences=False)
-        (gradient,) = torch.autograd.grad(found.losses.sum(), leaf)
-    return gradient * problem.trained, MetaLosses(*(value.detach() for value in found))
+        losses = meta_losses(problem, outer, leaf, steps, state, divergences=False)
+        # dL/dtheta through the inner steps (MAML's second-order terms, unless first-order), (Q,)
+        (gradient,) = torch.autograd.grad(losses.losses.sum(), leaf)
+    return gradient * problem.trained, MetaLosses(*(value.detach() for value in losses))
 
 
 @final
@@ -185,9 +187,9 @@ class BatchedTasks:
     """``TaskLosses`` of the samples of M tasks.
 
     Args:
-        problem: What stays the same.
-        outer: Says what is minimized.
-        steps: The samples of all K + 1 moments, each with a leading axis M.
+        problem: The constants of the learner.
+        outer: Defines the loss.
+        steps: The samples of all K + 1 stages, each with a leading axis M.
     """
 
     def __init__(self, problem: MetaProblem, outer: OuterUpdate, steps: Sequence[Samples]) -> None:
@@ -202,9 +204,9 @@ class BatchedTasks:
         def compute(number: int) -> tuple[Tensor, MetaLosses]:
             return task_gradient(self._problem, self._outer, meta_parameters, self._parts[number], state)
 
-        found = spread(compute, len(self._parts))
-        gradient = torch.stack([part for part, _ in found]).sum(dim=0) / self._num_tasks
-        return gradient, self._means_of([losses for _, losses in found])
+        results = spread(compute, len(self._parts))
+        gradient = torch.stack([part for part, _ in results]).sum(dim=0) / self._num_tasks  # (Q,)
+        return gradient, self._means_of([losses for _, losses in results])
 
     def means(self, meta_parameters: Tensor, state: OuterState) -> MetaLosses:
         """See ``TaskLosses``."""
@@ -212,13 +214,13 @@ class BatchedTasks:
         def compute(number: int) -> MetaLosses:
             with torch.enable_grad():
                 leaf = meta_parameters.detach().clone().requires_grad_()
-                found = meta_losses(self._problem, self._outer, leaf, self._parts[number], state, differentiable=False)
-            return MetaLosses(*(value.detach() for value in found))
+                losses = meta_losses(self._problem, self._outer, leaf, self._parts[number], state, differentiable=False)
+            return MetaLosses(*(value.detach() for value in losses))
 
         return self._means_of(spread(compute, len(self._parts)))
 
     def kl_product(self, meta_parameters: Tensor, state: OuterState) -> Callable[[Tensor], Tensor]:
-        """See ``TaskLosses``; what all products share is computed once."""
+        """See ``TaskLosses``; the part shared by all products is computed once."""
 
         def prepare(number: int) -> Callable[[Tensor], Tensor]:
             return kl_product(self._problem, self._outer, meta_parameters, self._parts[number], state)
@@ -226,17 +228,17 @@ class BatchedTasks:
         products = spread(prepare, len(self._parts))
 
         def product(vector: Tensor) -> Tensor:
-            found = spread(lambda number: products[number](vector), len(products))
-            return torch.stack(found).sum(dim=0) / self._num_tasks
+            results = spread(lambda number: products[number](vector), len(products))
+            return torch.stack(results).sum(dim=0) / self._num_tasks
 
         return product
 
-    def _means_of(self, found: Sequence[MetaLosses]) -> MetaLosses:
+    def _means_of(self, results: Sequence[MetaLosses]) -> MetaLosses:
         def mean(values: list[Tensor]) -> Tensor:
             return torch.cat(values, dim=-1).mean(dim=-1)
 
-        losses, outer = (mean([part[k].reshape(-1) for part in found]) for k in (0, 2))
-        return MetaLosses(losses, mean([part.inner_kl.reshape(len(part.inner_kl), -1) for part in found]), outer)
+        losses, outer = (mean([part[k].reshape(-1) for part in results]) for k in (0, 2))
+        return MetaLosses(losses, mean([part.inner_kl.reshape(len(part.inner_kl), -1) for part in results]), outer)
 
 
 def kl_product(
@@ -246,10 +248,11 @@ def kl_product(
     with torch.enable_grad():
         leaf = meta_parameters.detach().clone().requires_grad_()
         divergence = meta_losses(problem, outer, leaf, steps, state).outer_kl.sum()
-        (slope,) = torch.autograd.grad(divergence, leaf, create_graph=True)
+        (slope,) = torch.autograd.grad(divergence, leaf, create_graph=True)  # dKL/dtheta, (Q,), differentiable
 
     def product(vector: Tensor) -> Tensor:
-        (found,) = torch.autograd.grad(slope.dot(vector * problem.trained), leaf, retain_graph=True)
-        return found * problem.trained
+        # H v = d(dKL/dtheta . v)/dtheta, (Q,)
+        (result,) = torch.autograd.grad(slope.dot(vector * problem.trained), leaf, retain_graph=True)
+        return result * problem.trained
 
     return product

@@ -41,19 +41,19 @@ C = TypeVar("C", bound=OffPolicyConfig)
 
 
 _DRAWN_AT_ONCE = 2**18
-"""Numbers in observations that are drawn at once: few enough to stay in a cache."""
+"""Numbers in the observations of one draw from the buffer: few enough to stay in a cache."""
 
 
 class Made(NamedTuple):
-    """What ``OffPolicyLearner.make`` gives.
+    """What ``OffPolicyLearner.make`` returns.
 
     Attributes:
-        policy: What is learned, and evaluated.
-        qf: Its action values.
-        exploration_policy: What acts in training; ``None`` means the policy itself.
+        policy: The policy that is trained and evaluated.
+        qf: Its action-value function.
+        exploration_policy: Behavior policy; ``None`` means the policy itself.
         trainer: Networks and optimizers of a learner of this library, for ``improve``; ``None``: a subclass keeps, and
             saves, its own.
-        weight_exponent: How far weights make up for the priorities of a buffer that has any; ``None``: it has none.
+        weight_exponent: Importance-sampling exponent of prioritized replay; ``None``: the buffer has no priorities.
     """
 
     policy: Any
@@ -64,11 +64,11 @@ class Made(NamedTuple):
 
 
 class Counts(Stateful):
-    """How far a run is, and the returns of its episodes.
+    """Counters of a run, and the returns of its episodes.
 
     Attributes:
-        cycles, env_steps, gradient_steps: So far.
-        cycle: Cycles of this epoch that are over.
+        cycles, env_steps, gradient_steps: Totals so far.
+        cycle: Completed cycles of this epoch.
         steps_before: Gradient steps before this epoch.
     """
 
@@ -76,11 +76,11 @@ class Counts(Stateful):
 
     def __init__(self) -> None:
         self.cycles = self.cycle = self.env_steps = self.gradient_steps = self.steps_before = 0
-        self._all = (0, 0.0)  # episodes that have ended: number and sum of returns
-        self._ended: list[tuple[float, int]] = []  # of this epoch: return and length
+        self._all = (0, 0.0)  # completed episodes: count and sum of returns
+        self._ended: list[tuple[float, int]] = []  # return and length of those of this epoch
 
     def begin_epoch(self) -> None:
-        """Forget the episodes of the epoch before."""
+        """Drop the episodes of the previous epoch."""
         self._ended, self.steps_before, self.cycle = [], self.gradient_steps, 0
 
     def end_cycle(self) -> None:
@@ -96,16 +96,18 @@ class Counts(Stateful):
 
     def average_return(self, smooth: bool) -> float:
         """Average return of all episodes, or (not ``smooth``) those of the epoch; NaN without any."""
-        count, total = self._all if smooth else (len(self._ended), sum(told for told, _ in self._ended))
+        count, total = (
+            self._all if smooth else (len(self._ended), sum(episode_return for episode_return, _ in self._ended))
+        )
         return total / count if count else math.nan
 
     @property
     def has_ended(self) -> bool:
-        """Whether episodes have ended in this epoch."""
+        """Whether any episode has ended in this epoch."""
         return bool(self._ended)
 
     def numbers(self) -> dict[str, float]:
-        """What a log tells of the epoch."""
+        """Numbers of the epoch for the log."""
         steps = self.gradient_steps - self.steps_before
         numbers = {"gradient_steps": float(steps), "episodes": float(len(self._ended))}
         if self._ended:
@@ -115,39 +117,39 @@ class Counts(Stateful):
 
 
 class OffPolicyLearner(Stateful, RLAlgorithm, ABC, Generic[C]):
-    """Learns from replayed steps, while rollouts go on from call to call.
+    """Learns from replayed steps; rollouts continue from one call to the next.
 
     An epoch is ``cycles_per_epoch`` cycles. Each takes ``gradient_steps / update_to_data`` environment steps in
-    ``num_envs`` rollouts that go on side by side, stores them, and calls ``train_once``: ``sample_batch()`` draws from
-    the buffer. A subclass says in ``make`` what it learns with.
+    ``num_envs`` parallel rollouts, stores them, and calls ``train_once``: ``sample_batch()`` draws from the buffer. A
+    subclass builds its networks and its trainer in ``make``.
 
-    Only what the environment itself ends is stored as terminal, a time limit is not; the observation after the last
-    step of an episode is its own. What exploration remembers begins anew with each. Evaluations act without noise.
+    Only true terminations are stored as terminal, time limits are not; the next observation of the last step of an
+    episode is its final one. Exploration state is reset with each episode. Evaluations act without noise.
 
     Attributes:
-        config_class: Its settings.
-        config: The same, with their values.
-        device: Where the networks live.
-        env_steps_per_cycle: Environment steps of each cycle, all rollouts together.
+        config_class: Class of the settings.
+        config: The settings.
+        device: Device of the networks.
+        env_steps_per_cycle: Environment steps of each cycle, summed over rollouts.
 
     Args:
         env_spec: Environment or spec.
         config: Settings; ``None`` means the defaults.
-        policy: What is learned, and evaluated; ``None`` means the learner's usual one.
-        qf: Its action values; ``None`` means the usual ones.
+        policy: The policy to train and evaluate; ``None`` means the learner's default.
+        qf: Its action-value function; ``None`` means the default.
         replay_buffer: A ``ReplayBuffer``, or a buffer with garage's ``add_path`` and ``sample_transitions``; ``None``
             means a ``ReplayBuffer`` of ``replay_size`` steps.
-        exploration_policy: What acts in training; ``None`` means the usual one.
+        exploration_policy: Behavior policy; ``None`` means the default.
         task_sampler: Variations of the environment to train in: a list of ``EnvUpdate``, or a sampler; ``None`` means
             the nominal environment.
         test_env_sampler: Task sampler of the evaluations; ``None`` means the nominal environment.
         seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
-        device: Where the networks live; ``None`` means the CPU.
-        options: Settings by name, in place of those of ``config``.
+        device: Device of the networks; ``None`` means the CPU.
+        options: Settings by name; they override those of ``config``.
 
     Raises:
-        TypeError: The spaces are not for this learner, or a network is of another kind.
-        ValueError: A setting is out of range, the buffer is too small, or the steps of a cycle are no whole number.
+        TypeError: The learner does not support the spaces, or a network has the wrong class.
+        ValueError: A setting is out of range, the buffer is too small, or the steps per cycle are not whole.
     """
 
     config_class: ClassVar[type[OffPolicyConfig]] = OffPolicyConfig
@@ -189,17 +191,17 @@ class OffPolicyLearner(Stateful, RLAlgorithm, ABC, Generic[C]):
         self.init_opt()
 
     def make(self, policy: Any, qf: Any, exploration_policy: Any) -> Made:
-        """Networks and trainer, for ``env_spec``, ``config`` and ``seed``; by default nothing but what is given.
+        """Networks and trainer for ``env_spec``, ``config`` and ``seed``; by default just the arguments.
 
         Args:
-            policy, qf, exploration_policy: What the constructor was given; ``None`` for the usual ones.
+            policy, qf, exploration_policy: Arguments of the constructor; ``None`` for the defaults.
 
         Raises:
-            TypeError: The spaces are not for this learner, or a network is of another kind.
+            TypeError: The learner does not support the spaces, or a network has the wrong class.
         """
         return Made(policy, qf, exploration_policy)
 
-    # Settings by the names of the documents, where a cycle is one of ``steps_per_epoch``.
+    # Settings by their documented names; there, an epoch has ``steps_per_epoch`` cycles.
     discount = ConfigField[float](changes=True)
     max_eval_path_length = ConfigField[int | None]("max_eval_steps", changes=True)
     evaluate_every = ConfigField[int](changes=True)
@@ -213,10 +215,10 @@ class OffPolicyLearner(Stateful, RLAlgorithm, ABC, Generic[C]):
     update_to_data = ConfigField[float](changes=True)
     n_step = ConfigField[int](changes=True)
     use_target = True
-    """Whether there are target networks, as the learners of this library have them."""
+    """Whether there are target networks; the learners of this library have them."""
 
     def settle(self, config: C) -> None:
-        """Take ``config`` in place of the present one; errors are those of the constructor, and change nothing."""
+        """Replace the current config; raises as the constructor does, and then changes nothing."""
         horizon = horizon_of(config.max_steps, self.env_spec)
         replay = as_replay(self.replay_buffer, config.n_step)
         with named_as(config.names_given):
@@ -235,25 +237,25 @@ class OffPolicyLearner(Stateful, RLAlgorithm, ABC, Generic[C]):
 
     @property
     def task_sampler(self) -> Any:
-        """Variations to train in: a list of ``EnvUpdate``, a sampler, or ``None``."""
+        """Variations for training: a list of ``EnvUpdate``, a sampler, or ``None``."""
         return self._tasks.source
 
     @property
     def cycles_per_epoch(self) -> int:
-        """How often an epoch collects and updates."""
+        """Number of collect-and-update cycles per epoch."""
         return self.config.cycles_per_epoch
 
     @property
     def warming_up(self) -> bool:
-        """Whether there is too little in the buffer for gradient steps."""
+        """Whether the buffer holds too few steps for gradient steps."""
         return not self.is_filled
 
     def train_once(self, itr: int, paths: Sequence[Mapping[str, Any]]) -> float:
-        """Learn from the buffer, which holds ``paths`` already; by default ``improve``.
+        """Learn from the buffer, which already holds ``paths``; by default ``improve``.
 
         Args:
             itr: Number of calls before this one.
-            paths: What was collected since: pieces of rollouts as dicts (``RunningEpisodes.paths``).
+            paths: Newly collected pieces of rollouts, as dicts (``RunningEpisodes.paths``).
 
         Returns:
             ``average_return``.
@@ -261,19 +263,19 @@ class OffPolicyLearner(Stateful, RLAlgorithm, ABC, Generic[C]):
         return self.improve()
 
     def init_opt(self) -> None:
-        """Prepare the optimization; nothing by default."""
+        """Prepare the optimization; does nothing by default."""
 
     @property
     def is_filled(self) -> bool:
-        """Whether there is enough in the buffer for gradient steps."""
+        """Whether the buffer holds enough steps for gradient steps."""
         return self._replay.n_transitions_stored >= max(self.config.warmup_steps, 1)
 
     def sample_batch(self) -> TransitionBatch:
-        """``batch_size`` steps from the buffer, rewards scaled."""
+        """``batch_size`` steps from the buffer, with scaled rewards."""
         return self._draw()[1]
 
     def _draw(self, count: int = 1) -> tuple[ReplayBatch, TransitionBatch]:
-        """So many batches, one after the other."""
+        """``count`` batches, one after the other."""
         weighted = self.weight_exponent is not None
         options: dict[str, Any] = {"weight_exponent": self.weight_exponent} if weighted else {}
         options |= {"n_step": self.config.n_step, "discount": self.config.discount}
@@ -282,11 +284,11 @@ class OffPolicyLearner(Stateful, RLAlgorithm, ABC, Generic[C]):
         return drawn, self.transform_batch(tensors_of(drawn, space, self.device, scale, weighted))
 
     def transform_batch(self, batch: TransitionBatch) -> TransitionBatch:
-        """What gradient steps see of steps that were drawn, of one batch or of many; by default all as it is."""
+        """Transform sampled steps, of one batch or several, before gradient steps use them; the identity by default."""
         return batch
 
     def improve(self) -> float:
-        """``gradient_steps`` steps of ``trainer``, as soon as the buffer is filled; ``average_return``."""
+        """``gradient_steps`` steps of ``trainer``, once the buffer is filled; returns ``average_return``."""
         steps, size = self.config.gradient_steps, self.config.batch_size
         if self.trainer is not None and self.is_filled:
             if self.weight_exponent is None:
@@ -301,7 +303,7 @@ class OffPolicyLearner(Stateful, RLAlgorithm, ABC, Generic[C]):
 
     @property
     def average_return(self) -> float:
-        """Average return of the episodes that have ended, NaN as long as none has (see ``smooth_return``)."""
+        """Average return of completed episodes, NaN without any (see ``smooth_return``)."""
         return self._counts.average_return(self.config.smooth_return)
 
     @property
@@ -316,14 +318,14 @@ class OffPolicyLearner(Stateful, RLAlgorithm, ABC, Generic[C]):
 
     @property
     def log_is_complete(self) -> bool:
-        """Whether episodes have ended in the last epoch, and gradient steps been taken: its log tells of both."""
+        """Whether the last epoch completed episodes and took gradient steps: its log then has the numbers of both."""
         return self._counts.has_ended and (self.trainer is None or self._counts.steps_before > 0)
 
     def train(self, runner: Runner) -> float | None:
         """See ``metaroll.learners.base.train``.
 
         Returns:
-            What ``train_once`` gave in the last cycle.
+            What ``train_once`` returned in the last cycle.
         """
         self._average: float | None = None
         train(self, runner)
@@ -332,7 +334,7 @@ class OffPolicyLearner(Stateful, RLAlgorithm, ABC, Generic[C]):
         return self._average
 
     def collect(self, runner: Runner) -> list[dict[str, Any]]:
-        """Take the environment steps of a cycle, and store them; the paths of ``train_once``."""
+        """Take the environment steps of one cycle and store them; returns the paths for ``train_once``."""
         exploration = None if self.trainer is None else self.trainer.exploration
         if exploration is not None:
             exploration.prepare(self._counts.env_steps)
@@ -351,10 +353,10 @@ class OffPolicyLearner(Stateful, RLAlgorithm, ABC, Generic[C]):
         return paths
 
     def update(self, collected: Sequence[Mapping[str, Any]], progress: Progress | None = None) -> dict[str, float]:
-        """``train_once``, after each ``collect``; its numbers are those of ``end_epoch``.
+        """Call ``train_once``, after each ``collect``; the numbers for the log come from ``end_epoch``.
 
         Args:
-            collected: The paths.
+            collected: The paths from ``collect``.
             progress: Called as ``progress(done, total)``, in cycles.
         """
         self._average = self.train_once(self._counts.cycles, collected)
@@ -366,11 +368,11 @@ class OffPolicyLearner(Stateful, RLAlgorithm, ABC, Generic[C]):
         return {}
 
     def process_samples(self, itr: int, paths: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-        """What paths say of their episodes so far.
+        """Statistics of the episodes that the paths belong to, so far.
 
         Args:
             itr: Number of ``train_once`` calls before.
-            paths: As ``train_once`` gets them.
+            paths: The argument of ``train_once``.
 
         Returns:
             For each path ``undiscounted_returns``, ``success_history`` (share of steps with success), and ``complete``.
@@ -382,13 +384,13 @@ class OffPolicyLearner(Stateful, RLAlgorithm, ABC, Generic[C]):
         }
 
     def log_diagnostics(self, paths: Sequence[Mapping[str, Any]]) -> None:
-        """Let policy and Q function log what they want to say of ``paths``, if they have ``log_diagnostics(paths)``."""
-        for tell in (getattr(part, "log_diagnostics", None) for part in (self.policy, self.qf)):  # of the user
-            if callable(tell):
-                tell(paths)
+        """Call ``log_diagnostics(paths)`` of the policy and the Q-function, where they have it."""
+        for log in (getattr(part, "log_diagnostics", None) for part in (self.policy, self.qf)):  # the user's own
+            if callable(log):
+                log(paths)
 
     def begin_epoch(self) -> None:
-        """Forget the episodes of the epoch before."""
+        """Drop the episodes of the previous epoch."""
         self._counts.begin_epoch()
 
     def end_epoch(self, numbers: Mapping[str, float]) -> dict[str, float]:
@@ -401,7 +403,7 @@ class OffPolicyLearner(Stateful, RLAlgorithm, ABC, Generic[C]):
         return numbers
 
     def after_restore(self) -> None:
-        """Drop what the buffer held: it is that of the state, if it is loaded, too."""
+        """Clear the buffer: its contents are restored by ``load_buffers_state_dict``, or not at all."""
         self._replay.clear()
 
     @property
@@ -410,18 +412,18 @@ class OffPolicyLearner(Stateful, RLAlgorithm, ABC, Generic[C]):
         return 1 if self.trainer is None else self.trainer.arithmetic
 
     def fingerprint(self) -> str | None:
-        """Class, networks and hyperparameters as a short text; a snapshot fits a learner with the same one."""
+        """Class, networks and hyperparameters as a short text, which a snapshot must match."""
         if self.trainer is None:
             return None
         c = self.config
         sizes = (c.batch_size, c.warmup_steps, c.num_envs, self._replay.capacity)
         numbers = (c.discount, c.n_step, c.reward_scale, c.update_to_data, c.gradient_steps)
-        told = map(repr, (*numbers, *sizes, type(self.policy).__name__, type(self.exploration_policy).__name__))
-        return fingerprint_of(self, *self.trainer.described(), *self.trainer.trained.shapes(), *told)
+        texts = map(repr, (*numbers, *sizes, type(self.policy).__name__, type(self.exploration_policy).__name__))
+        return fingerprint_of(self, *self.trainer.described(), *self.trainer.trained.shapes(), *texts)
 
     @property
     def train_tasks(self) -> list[Any] | None:
-        """Tasks that it learns in, where there is a list of them."""
+        """The training tasks, where there is a list of them."""
         listed = self._tasks.listed
         return None if listed is None else [update.task for update in listed]
 
@@ -431,19 +433,19 @@ def require_box(env_spec: Any, learner: str, choosing: str) -> EnvSpec:
 
     Args:
         env_spec: Environment or spec.
-        learner: Name of the learner, for the error.
-        choosing: What learns choices instead.
+        learner: Name of the learner, for the error message.
+        choosing: Hint: the learners for choices.
 
     Raises:
-        SpaceError: They are choices.
+        SpaceError: The actions are choices.
     """
     spec = EnvSpec.from_env(env_spec)
     space = spec.action_space
     if not isinstance(space, gymnasium.spaces.Box):
         several = isinstance(space, gymnasium.spaces.MultiDiscrete)
-        others = "ppo learns several choices" if several else "a wrapper can turn them into one"
-        cure = choosing if isinstance(space, gymnasium.spaces.Discrete) else others
-        raise SpaceError(f"{learner} learns actions that are a Box of numbers, got {space}: {cure}")
+        alternative = "ppo learns several choices" if several else "a wrapper can turn them into one"
+        hint = choosing if isinstance(space, gymnasium.spaces.Discrete) else alternative
+        raise SpaceError(f"{learner} learns actions that are a Box of numbers, got {space}: {hint}")
     return spec
 
 
@@ -452,11 +454,11 @@ def require_choices(env_spec: Any, learner: str, others: str) -> EnvSpec:
 
     Args:
         env_spec: Environment or spec.
-        learner: Name of the learner, for the error.
-        others: What learns other actions.
+        learner: Name of the learner, for the error message.
+        others: Hint: the learners for other actions.
 
     Raises:
-        SpaceError: They are something else.
+        SpaceError: The actions are not Discrete.
     """
     spec = EnvSpec.from_env(env_spec)
     if not isinstance(spec.action_space, gymnasium.spaces.Discrete):
@@ -471,13 +473,13 @@ def _train_uniformly(
     batch_size: int,
     at_once: int,
 ) -> None:
-    # Nothing is stored meanwhile: what costs as much for a batch as for many is done once for many.
-    left = num_steps
-    while left:
-        count = min(left, at_once)
+    # Nothing is stored in between, so several batches are drawn at once: the overhead of a draw is paid once.
+    remaining = num_steps
+    while remaining:
+        count = min(remaining, at_once)
         for batch in draw(count)[1].split(batch_size):
             trainer.step(batch)
-        left -= count
+        remaining -= count
 
 
 def _warn_unfilled(wanted: int, stored: int) -> None:
@@ -490,7 +492,7 @@ def _warn_unfilled(wanted: int, stored: int) -> None:
 
 
 def _usual_buffer(env_spec: EnvSpec, config: OffPolicyConfig) -> ReplayBuffer:
-    """A buffer for the rollouts that go on side by side."""
+    """The default buffer, with one slot per parallel rollout."""
     return ReplayBuffer(
         env_spec.observation_space,
         env_spec.action_space,
@@ -509,7 +511,7 @@ def _check_sizes(capacity: int, config: OffPolicyConfig) -> None:
 
 
 def _steps_of_cycle(config: OffPolicyConfig) -> int:
-    """Environment steps of a cycle, a whole multiple of the number of slots."""
+    """Environment steps per cycle, a whole multiple of the number of slots."""
     wanted, ratio, num_slots = config.gradient_steps, config.update_to_data, config.num_envs
     steps = wanted / ratio
     whole = round(steps)
@@ -526,17 +528,17 @@ def _steps_of_cycle(config: OffPolicyConfig) -> int:
 
 
 _LARGE = 10
-"""Larger integers should be scaled before networks see them."""
+"""Observations with larger integers should be scaled before they enter networks."""
 
 
 def _warn_of_integers(spec: EnvSpec) -> None:
-    """Warn of large integers in observations, which networks would see as they are."""
+    """Warn of large integers in observations, which would enter networks unscaled."""
     for name, part in named_leaves(spec.observation_space):
         if isinstance(part, gymnasium.spaces.Box) and part.dtype.kind in "ui" and not is_image(part):
             most = max(abs(int(part.low.min())), abs(int(part.high.max())))
             if most > _LARGE:
                 warnings.warn(
-                    f"{name} holds integers up to {most}, which enter networks as they are: scale them, to [0, 1] say "
-                    "(gymnasium.wrappers.TransformObservation)",
+                    f"{name} holds integers up to {most}, which enter networks unscaled: scale them, for example to "
+                    "[0, 1] (gymnasium.wrappers.TransformObservation)",
                     stacklevel=frames_of_ours(),
                 )

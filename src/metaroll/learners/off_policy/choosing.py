@@ -1,4 +1,4 @@
-"""DQN: values of all actions, learned from those of the best ones."""
+"""Deep Q-learning for Discrete actions, with double, dueling and prioritized variants."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ __all__ = ["DQN", "ValueNets", "ValueNetworks", "ValueTrainer", "fit_values"]
 
 
 class ValueNetworks(NamedTuple):
-    """Action values, and their target."""
+    """The Q-network, and its target network."""
 
     policy: GreedyQPolicy
     target: GreedyQPolicy
 
 
 class ValueNets(NamedTuple):
-    """The same as gradient steps use them: both give values of all actions, ``(B, n)``."""
+    """``ValueNetworks`` as the gradient steps call them: both return the values of all actions, ``(B, n)``."""
 
     policy: PolicyNet
     target: PolicyNet
@@ -51,36 +51,40 @@ class ValueNets(NamedTuple):
 def fit_values(
     nets: ValueNets, batch: TransitionBatch, double: bool, max_grad_norm: float | None = None
 ) -> CriticLosses:
-    """A step of DQN (Mnih et al. 2015, equation 2), or of double DQN (van Hasselt et al. 2016, arXiv:1509.06461).
+    """One step of DQN (Mnih et al. 2015, equation 2), or of double DQN (van Hasselt et al. 2016, arXiv:1509.06461).
 
     Args:
-        nets: Values, and their target.
+        nets: The Q-network and its target network.
         batch: Transitions; actions are indices ``(B,)``.
-        double: Whether the network that is learned chooses the best next action.
+        double: Whether the online network chooses the best next action.
         max_grad_norm: Maximum norm of the gradient; ``None`` does not limit it.
     """
-    # y = r + gamma max_a' Q'(s', a'), or r + gamma Q'(s', argmax_a' Q(s', a'))
+    # max_a' Q'(s', a'), or with double DQN Q'(s', argmax_a' Q(s', a')), (B, n) -> (B,)
     online = nets.policy(batch.next_observations, fixed=True) if double else None
     following = greedy_values(nets.target(batch.next_observations), online)
+    # y = r + d max_a' Q'(s', a'), (B,); d is gamma (gamma^n for n-step returns), and 0 where s' is terminal
     target = bootstrapped(batch.rewards, batch.discounts, following)
-    values = nets.policy(batch.observations)  # (B, n)
+    # Q(s, .), (B, n), and Q(s, a), (B,)
+    values = nets.policy(batch.observations)
     predicted = chosen_values(values, batch.actions)
+    # Huber loss of the TD error, weighted by prioritized replay: dL/dQ(s, a) = w_b clip(Q - y, -1, 1) / B, (B,)
     grad = huber_loss_gradient(predicted, target, batch.weights)
+    # dL/dQ(s, .), (B, n), is 0 at the other actions; Adam with a clipped gradient norm
     nets.policy.descend(chosen_values_gradient(grad, batch.actions, values.shape[-1]), max_grad_norm)
-    loss = huber_loss(predicted, target, batch.weights)
+    loss = huber_loss(predicted, target, batch.weights)  # from before the step, for the log
     return CriticLosses(loss, torch.stack([loss, predicted.mean()]), target - predicted)
 
 
 @final
 class ValueTrainer(ReplayTrainer):
-    """Steps of ``fit_values``; now and then the target becomes what was learned. The host waits for nothing.
+    """Steps of ``fit_values``, with periodic copies into the target network. They never synchronize with the device.
 
     Args:
-        policy: What is trained.
-        exploration: What acts.
-        settings: How.
-        seed: Not used: these gradient steps draw nothing.
-        device: Where they run.
+        policy: The policy to train.
+        exploration: The behavior policy.
+        settings: Hyperparameters of the steps.
+        seed: Not used: these gradient steps need no noise.
+        device: Device of the networks.
     """
 
     state_parts = parts(**ReplayTrainer.state_parts, steps="_num_steps")
@@ -111,7 +115,7 @@ class ValueTrainer(ReplayTrainer):
         with self._without_autograd():
             losses = fit_values(self.nets, batch, self.settings.double, self.settings.max_grad_norm)
             if self._num_steps % self.settings.target_update_steps == 0:
-                self.trained.follow("target", "policy", 1.0)
+                self.trained.follow("target", "policy", 1.0)  # theta' <- theta (Mnih et al. 2015, algorithm 1)
             self.means.add(CRITIC_LOSSES, losses.seen)
             return losses.errors
 
@@ -128,9 +132,9 @@ class ValueTrainer(ReplayTrainer):
 class DQN(OffPolicyLearner[DQNConfig]):
     """Deep Q-learning (Mnih et al. 2015), with double, dueling, n-step and prioritized replay as options.
 
-    Arguments are those of ``OffPolicyLearner``: actions are Discrete; ``policy`` is a ``GreedyQPolicy`` (with two
-    layers of 256 where nothing is given), which has the values, so that ``qf`` is the same or ``None``; the policy
-    acts, at random with probability epsilon.
+    Arguments are those of ``OffPolicyLearner``, for Discrete actions. ``policy`` is a ``GreedyQPolicy``, by default
+    with two hidden layers of 256; it holds the Q-network, so that ``qf`` is the same or ``None``. The behavior policy
+    is epsilon-greedy.
     """
 
     config_class: ClassVar[type[OffPolicyConfig]] = DQNConfig
@@ -139,7 +143,7 @@ class DQN(OffPolicyLearner[DQNConfig]):
         """See ``OffPolicyLearner``.
 
         Raises:
-            ValueError: ``qf`` is something else than the policy.
+            ValueError: ``qf`` is not the policy.
         """
         spec = require_choices(self.env_spec, "DQN", "ddpg, td3 and sac learn a Box, ppo several choices")
         config = self.config

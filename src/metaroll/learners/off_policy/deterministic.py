@@ -1,4 +1,4 @@
-"""DDPG and TD3: a deterministic policy that climbs the values of its actions."""
+"""DDPG and TD3: deterministic policies trained by gradient ascent on the values of their actions."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class DeterministicNetworks(NamedTuple):
 
 
 class DeterministicNets(NamedTuple):
-    """The same as gradient steps use them."""
+    """``DeterministicNetworks`` as the gradient steps call them."""
 
     policy: PolicyNet
     critics: CriticNets
@@ -75,51 +75,56 @@ class DeterministicNets(NamedTuple):
 def critic_target(
     nets: DeterministicNets, batch: TransitionBatch, noise: Tensor | None, settings: DeterministicUpdate
 ) -> Tensor:
-    """``y = r + gamma min_k Q'_k(s', pi'(s') + noise)``, ``(B,)``.
+    """Target ``y = r + gamma min_k Q'_k(s', pi'(s') + noise)``, ``(B,)``.
 
-    Of DDPG (one critic, no noise: Lillicrap 2016, equation 5) or TD3 (Fujimoto 2018, algorithm 1: the least of two
-    critics, equation 10, of actions nearby, equation 14, so that peaks of one critic count less).
+    DDPG has one critic and no noise (Lillicrap 2016, equation 5). TD3 (Fujimoto 2018, algorithm 1) takes the minimum of
+    two critics (equation 10) and smooths it over nearby actions (equation 14), so that narrow peaks of a critic matter
+    less.
 
     Args:
         nets: Policy, critics, and their targets.
         batch: Transitions.
-        noise: Standard normal numbers ``(B, act_dim)``, to be scaled and clipped; ``None`` for none (DDPG).
-        settings: How.
+        noise: Standard normal noise ``(B, act_dim)``, to be scaled and clipped; ``None`` for none (DDPG).
+        settings: Hyperparameters of the step.
     """
+    # a' = pi'(s'), (B, act_dim)
     actions = nets.target_policy(batch.next_observations)
     if noise is not None:
+        # Target policy smoothing (Fujimoto 2018, equation 14): a' + clip(sigma n, -c, c), in [-1, 1]
         actions = smoothed_actions(actions, noise, settings.smoothing_std, settings.smoothing_clip)
-    values = nets.target_critics(batch.next_observations, actions).amin(dim=0)  # (B,)
-    # discounts: gamma (gamma^n of n steps), and 0 where s' is terminal
+    # Clipped double Q (Fujimoto 2018, equation 10): min_k Q'_k(s', a'), (K, B) -> (B,)
+    values = nets.target_critics(batch.next_observations, actions).amin(dim=0)
+    # y = r + d min_k Q'_k, (B,); d is gamma (gamma^n for n-step returns), and 0 where s' is terminal
     return bootstrapped(batch.rewards, batch.discounts, values)
 
 
 def improve_policy(nets: DeterministicNets, batch: TransitionBatch) -> Tensor:
-    """A step of the policy down ``-mean Q_1(s, pi(s))``; the loss before it.
+    """One step of the policy down ``-mean Q_1(s, pi(s))``; returns the loss before it.
 
-    Silver et al. 2014; Lillicrap 2016, equation 6.
+    The deterministic policy gradient (Silver et al. 2014; Lillicrap 2016, equation 6).
     """
+    # a = pi(s), (B, act_dim)
     actions = nets.policy(batch.observations)
-    # TD3, too, climbs its first critic alone (Fujimoto 2018, algorithm 1): the least of both keeps targets low.
+    # Q_1(s, a), (1, B). TD3 uses its first critic alone here (Fujimoto 2018, algorithm 1); the minimum is for targets.
     values = nets.critics(batch.observations, actions, first=True)
-    # dL/dQ_1 = -1 / B; by the chain rule to the actions (B, act_dim), and through their tanh (in PolicyNet.pull) to the
-    # weights of the policy.
+    # dL/dQ_1 = -1 / B; the chain rule gives dL/da = -(1 / B) dQ_1/da, (B, act_dim)
     grad_actions = nets.critics.pull_actions(torch.full_like(values, -1.0 / values.numel()))
+    # Adam on the policy, from dL/da through tanh (in PolicyNet.pull)
     nets.policy.descend(grad_actions)
     return -values.mean()
 
 
 @final
 class DeterministicTrainer(ReplayTrainer):
-    """Gradient steps of critics and, now and then, of the policy and the targets. The host waits for nothing.
+    """Gradient steps of the critics, with delayed ones of policy and targets. They never synchronize with the device.
 
     Args:
-        policy: What is trained.
-        critics: Its values.
-        exploration: What acts.
-        settings: How.
+        policy: The policy to train.
+        critics: Its critics.
+        exploration: The behavior policy.
+        settings: Hyperparameters of the steps.
         seed: Seed of the noise of gradient steps.
-        device: Where they run.
+        device: Device of the networks.
     """
 
     state_parts = parts(**ReplayTrainer.state_parts, steps="_num_steps")
@@ -146,15 +151,20 @@ class DeterministicTrainer(ReplayTrainer):
         nets, settings, trained = self.nets, self.settings, self.trained
         self._num_steps += 1
         with self._without_autograd():
+            # y, (B,)
             noise = self.draw_noise(*batch.actions.shape) if settings.smoothing_std else None
             target = critic_target(nets, batch, noise, settings)
+            # Critics: L = sum_k mean((Q_k(s, a) - y)^2) / 2 (Lillicrap 2016, equation 4)
             critic = descend_critics(nets.critics, batch, target)
             self.means.add(CRITIC_LOSSES, critic.seen)
-            if self._num_steps % settings.policy_delay == 0:  # "if t mod d" (Fujimoto 2018, algorithm 1)
+            # Delayed policy updates: "if t mod d" (Fujimoto 2018, algorithm 1)
+            if self._num_steps % settings.policy_delay == 0:
+                # Policy: L = -mean Q_1(s, pi(s)) (Lillicrap 2016, equation 6)
                 self.means.add(POLICY_LOSSES, improve_policy(nets, batch)[None])
-                trained.follow("target_critics", "critics", settings.tau)  # Q' <- (1 - tau) Q' + tau Q
-                trained.follow("target_policy", "policy", settings.tau)  # and pi' in the same way
-            return critic.errors  # (B,), the priorities of replay
+                # Polyak averaging of the targets: theta' <- (1 - tau) theta' + tau theta
+                trained.follow("target_critics", "critics", settings.tau)
+                trained.follow("target_policy", "policy", settings.tau)
+            return critic.errors  # TD errors y - Q_1(s, a), (B,): new priorities
 
     def described(self) -> Sequence[str]:
         """See ``ReplayTrainer``."""
@@ -170,7 +180,7 @@ def _nets_of(networks: DeterministicNetworks, optimizers: Mapping[str, Adam]) ->
     policy, critics, target_policy, target_critics = networks
     memory = Memory()
     return DeterministicNets(
-        # With memory of its own: the critics are asked before the gradient of the policy has come back through them.
+        # Separate memory: the critics are evaluated between the forward and the backward pass of the policy.
         policy_net(policy, optimizers["policy"]),
         critic_nets(critics, optimizers["critics"], memory),
         policy_net(target_policy, None, memory),
@@ -181,9 +191,9 @@ def _nets_of(networks: DeterministicNetworks, optimizers: Mapping[str, Adam]) ->
 class DDPG(OffPolicyLearner[DDPGConfig]):
     """Deep deterministic policy gradient (Lillicrap et al. 2016, arXiv:1509.02971).
 
-    Arguments are those of ``OffPolicyLearner``: actions are a Box; ``policy`` is a ``DeterministicMLPPolicy``, ``qf`` a
-    ``QFunction`` or ``Critics`` of one (of two layers of 256 where nothing is given); the policy with
-    ``exploration_noise`` acts.
+    Arguments are those of ``OffPolicyLearner``, for Box actions. ``policy`` is a ``DeterministicMLPPolicy``. ``qf`` is
+    a ``QFunction``, or ``Critics`` of one. Defaults have two hidden layers of 256. The behavior policy is the policy
+    with ``exploration_noise``.
     """
 
     config_class: ClassVar[type[OffPolicyConfig]] = DDPGConfig
@@ -198,9 +208,9 @@ class DDPG(OffPolicyLearner[DDPGConfig]):
 class TD3(OffPolicyLearner[TD3Config]):
     """Twin delayed deep deterministic policy gradient (Fujimoto et al. 2018, arXiv:1802.09477).
 
-    Arguments are those of ``OffPolicyLearner``: actions are a Box; ``policy`` is a ``DeterministicMLPPolicy``, ``qf`` a
-    ``QFunction``, beside which a second one is drawn, or ``Critics`` of two (of two layers of 256 where nothing is
-    given); the policy with ``exploration_noise`` acts.
+    Arguments are those of ``OffPolicyLearner``, for Box actions. ``policy`` is a ``DeterministicMLPPolicy``. ``qf`` is
+    a ``QFunction``, for which a second critic is initialized, or ``Critics`` of two. Defaults have two hidden layers of
+    256. The behavior policy is the policy with ``exploration_noise``.
     """
 
     config_class: ClassVar[type[OffPolicyConfig]] = TD3Config
@@ -217,13 +227,13 @@ def _made(
     settings: DeterministicUpdate,
     given: tuple[Any, Any, Any],
 ) -> Made:
-    """What both learn with.
+    """Networks and trainer of DDPG and TD3.
 
     Args:
         learner: One of them.
         config: Its settings.
-        num_critics: How many critics it has.
-        settings: How a gradient step is made.
+        num_critics: Number of critics.
+        settings: Hyperparameters of gradient steps.
         given: Arguments of ``OffPolicyLearner.make``.
     """
     spec = require_box(learner.env_spec, type(learner).__name__, _CHOOSING)
@@ -248,7 +258,7 @@ def _networks(
 
 
 def _noisy(policy: DeterministicMLPPolicy, kind: str, sigma: float) -> ActingPolicy:
-    """``policy`` with noise of size ``sigma``, where actions lie in [-1, 1]."""
+    """``policy`` with action noise of standard deviation ``sigma``, relative to actions in [-1, 1]."""
     if kind == "gaussian":
         return GaussianNoisePolicy(policy, sigma)
     return OrnsteinUhlenbeckPolicy(policy, sigma, dt=1.0, relative=True)

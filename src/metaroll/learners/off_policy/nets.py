@@ -1,7 +1,7 @@
-"""Networks as gradient steps use them: ``outputs = net(x)``, then ``net.descend(grad)`` from the gradient at outputs.
+"""Networks as gradient steps use them: ``outputs = net(x)``, then ``net.descend(grad)`` with dL/doutputs.
 
-Perceptrons on the CPU are computed by hand, in memory that is kept; all others (on a GPU, with encoders, of other
-activations) by autograd. Steps do not know which. The parameters are those of the modules.
+MLPs on the CPU have forward and backward passes by hand, in reused memory; all others (on a GPU, with encoders, with
+other activations) use autograd. Steps do not depend on which. The parameters are those of the modules.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ __all__ = ["CriticNets", "PolicyNet", "critic_nets", "policy_net", "were_by_hand
 
 
 class PolicyNet(ABC):
-    """What the network of a policy puts out: actions of a deterministic one, values of choices of a ``GreedyQPolicy``.
+    """The network of a policy: actions of a deterministic policy, action values of a ``GreedyQPolicy``.
 
-    Of others it is what their distributions are made of: mean and ``ln sigma``, or logits.
+    For stochastic policies, the outputs are the parameters of the distribution: mean and ``ln sigma``, or logits.
 
     Args:
-        optimizer: Of parameters of this network; ``None``: it is not learned.
+        optimizer: Optimizer of this network's parameters; ``None``: it is not trained.
 
     Attributes:
         by_kernel: Whether gradients are computed by hand.
@@ -43,21 +43,21 @@ class PolicyNet(ABC):
 
     @abstractmethod
     def __call__(self, observations: Tensor, *, fixed: bool = False) -> Tensor:
-        """Outputs ``(B, out)``, without gradient; overwritten by the next call. ``fixed``: none will be pulled."""
+        """Outputs ``(B, out)``, detached; overwritten by the next call. ``fixed``: ``pull`` will not follow."""
 
     @abstractmethod
     def pull(self, grad: Tensor) -> Sequence[Tensor]:
-        """Gradients of the parameters of the optimizer, from that ``(B, out)`` of the outputs of the latest call."""
+        """Gradients of the optimizer's parameters, from ``dL/doutputs`` ``(B, out)`` of the latest call."""
 
     def descend(self, grad: Tensor, max_norm: float | None = None) -> None:
-        """A step of the optimizer along ``pull(grad)``, with a norm of at most ``max_norm``."""
+        """One optimizer step with the gradients ``pull(grad)``, clipped to a norm of ``max_norm``."""
         _step(self._optimizer, self.pull(grad), max_norm)
 
 
 class CriticNets(ABC):
     """K critics; arguments and attributes are those of ``PolicyNet``.
 
-    Values are ``(K, B)``, atoms ``(K, B, num_atoms)``, values of all Discrete actions ``(K, B, n)``.
+    Values have shape ``(K, B)``, atoms ``(K, B, num_atoms)``, values of all Discrete actions ``(K, B, n)``.
     """
 
     by_kernel: bool
@@ -67,57 +67,57 @@ class CriticNets(ABC):
 
     @abstractmethod
     def __call__(self, observations: Tensor, actions: Tensor | None = None, *, first: bool = False) -> Tensor:
-        """Values, without gradient, of ``actions (B, act_dim)`` or of all Discrete ones; of the first critic alone.
+        """Values, detached, of ``actions (B, act_dim)`` or of all Discrete ones; ``first``: of the first critic only.
 
         They are overwritten by the next call.
         """
 
     @abstractmethod
     def pull(self, grad: Tensor) -> Sequence[Tensor]:
-        """Gradients of the parameters of the optimizer, from that of the values of the latest call."""
+        """Gradients of the optimizer's parameters, from ``dL/dvalues`` of the latest call."""
 
     @abstractmethod
     def pull_actions(self, grad: Tensor) -> Tensor:
-        """Gradient ``(B, act_dim)`` of the actions, from that of the values of the latest call."""
+        """``dL/dactions`` ``(B, act_dim)``, from ``dL/dvalues`` of the latest call."""
 
     @abstractmethod
     def pull_actions_of_least(self, grad: Tensor, values: Tensor) -> Tensor:
-        """The same from the gradient ``(B,)`` of the least of ``values (K, B)``; of equal ones the first counts."""
+        """``pull_actions`` from ``dL/d min_k values`` ``(B,)`` of ``values (K, B)``; ties go to the first critic."""
 
     @abstractmethod
     def fit(self, observations: Tensor, actions: Tensor, rule: Callable[[Tensor], Tensor]) -> Tensor:
-        """A step of the optimizer from the values ``(K, B)``, which are returned.
+        """One optimizer step; returns the values ``(K, B)`` from before it.
 
         Args:
             observations: ``(B, obs_dim)``.
             actions: ``(B, act_dim)``.
-            rule: Makes of the values ``(B,)`` of one critic their gradient.
+            rule: Maps the values ``(B,)`` of one critic to their gradient ``(B,)``.
         """
 
     def descend(self, grad: Tensor) -> None:
-        """A step of the optimizer along ``pull(grad)``."""
+        """One optimizer step with the gradients ``pull(grad)``."""
         _step(self._optimizer, self.pull(grad), None)
 
 
 def _step(optimizer: Adam | None, gradients: Sequence[Tensor], max_norm: float | None) -> None:
     if optimizer is None:
-        raise RuntimeError("a network without an optimizer is not learned")
+        raise RuntimeError("a network without an optimizer cannot take a step")
     optimizer.step(clipped(gradients, max_norm))
 
 
 def without_autograd(*nets: PolicyNet | CriticNets) -> Callable[[], AbstractContextManager[Any]]:
-    """Makes contexts in which autograd records nothing but what these networks ask for themselves."""
+    """A context manager factory that turns autograd off, but for what these networks turn on themselves."""
     return torch.inference_mode if all(net.by_kernel for net in nets) else torch.no_grad
 
 
 def were_by_hand(*networks: Any, output: str = "identity") -> bool:
-    """Whether the gradient of such policies and critics was computed by hand before version 0.2, too.
+    """Whether gradients of such policies and critics were computed by hand before version 0.2, too.
 
-    ``output`` is the output nonlinearity of the policies whose gradient was.
+    ``output`` is the output nonlinearity of the policies for which they were.
     """
     policies = [network for network in networks if type(network) is not Critics]
     is_learned = all(parameter.requires_grad for network in networks for parameter in network.parameters())
-    # Version 0.1 trained frozen layers by hand all the same: what stays as it is now has other bits.
+    # Version 0.1 trained frozen layers by hand as well; now they stay frozen, with other bits.
     by_hand = is_learned and all(map(_for_kernel, networks))
     return by_hand and all(policy.net.output_nonlinearity == output for policy in policies)
 
@@ -126,7 +126,7 @@ _POLICIES = (CategoricalMLPPolicy, DeterministicMLPPolicy, GreedyQPolicy, TanhGa
 
 
 def _is_perceptron(network: Any) -> bool:
-    # A class of somebody else may compute something else of the same layers.
+    # A user's class may compute something else from the same layers.
     if type(network) is Critics:
         net = network
     elif type(network) in _POLICIES:
@@ -149,9 +149,9 @@ def policy_net(policy: nn.Module, optimizer: Adam | None = None, memory: Memory 
     """The network of a policy with ``net`` and ``features``.
 
     Args:
-        policy: Whose parameters.
-        optimizer: Of these; ``None``: they are not learned.
-        memory: See ``Perceptrons``; networks by autograd need none.
+        policy: The policy.
+        optimizer: Optimizer of its parameters; ``None``: they are not trained.
+        memory: See ``Perceptrons``; not used with autograd.
     """
     return (_KernelPolicy if _for_kernel(policy) else _AutogradPolicy)(policy, optimizer, memory)
 
@@ -165,7 +165,7 @@ def critic_nets(critics: Critics, optimizer: Adam | None = None, memory: Memory 
 
 
 def _order_of(optimizer: Adam | None, parameters: Sequence[Tensor]) -> list[int]:
-    """Where the parameters of ``optimizer`` are among ``parameters``."""
+    """Indices of the optimizer's parameters in ``parameters``."""
     places = {id(parameter): i for i, parameter in enumerate(parameters)}
     return [] if optimizer is None else [places[id(parameter)] for parameter in optimizer.parameters]
 
@@ -257,7 +257,7 @@ class _AutogradPolicy(PolicyNet):
     def __call__(self, observations: Tensor, *, fixed: bool = False) -> Tensor:
         policy = self._policy
         with torch.set_grad_enabled(self._optimizer is not None and not fixed):
-            # The values of a class of somebody else may be others of the same outputs.
+            # A user's class may compute other values from the same outputs.
             has_values = isinstance(policy, GreedyQPolicy)
             outputs = policy(observations) if has_values else policy.net(policy.features(observations))
         self._outputs = None if fixed else outputs
@@ -306,11 +306,11 @@ class _AutogradCritics(CriticNets):
 
 def _gradients(outputs: Tensor, optimizer: Adam | None, grad: Tensor) -> Sequence[Tensor]:
     parameters = [] if optimizer is None else optimizer.parameters
-    # A body of somebody else may have parameters that these rows did not need: their gradient is 0.
+    # A user's body may have parameters that these rows do not depend on: their gradient is 0.
     return torch.autograd.grad(outputs, parameters, grad, materialize_grads=True)
 
 
 def _taken(outputs: Tensor | None) -> Tensor:
     if outputs is None:
-        raise RuntimeError("a gradient is of the call before it, once")
+        raise RuntimeError("pull needs a forward call before it, and works once per call")
     return outputs

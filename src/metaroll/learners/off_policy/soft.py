@@ -1,4 +1,4 @@
-"""SAC: a stochastic policy that is paid for its entropy."""
+"""Soft actor-critic: off-policy learning of a stochastic policy with an entropy bonus."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ TEMPERATURE_LOSSES = ("temperature",)
 
 
 class Temperature(nn.Module):
-    """``alpha = exp(log)``: what entropy counts.
+    """The temperature ``alpha = exp(log)``: the weight of the entropy bonus.
 
     Args:
-        value: Alpha at first.
+        value: Initial alpha.
     """
 
     def __init__(self, value: float) -> None:
@@ -73,12 +73,12 @@ class Temperature(nn.Module):
         self.log = nn.Parameter(torch.tensor([math.log(value)]))
 
     def forward(self) -> Tensor:
-        """Alpha, ``(1,)``, without gradient."""
+        """Alpha ``(1,)``, detached."""
         return self.log.detach().exp()
 
 
 class SoftNetworks(NamedTuple):
-    """A policy (of another kind in other learners), its critics and their targets, and the temperature."""
+    """Policy (its class depends on the learner), critics, target critics, and temperature."""
 
     policy: Any
     critics: Critics
@@ -87,7 +87,7 @@ class SoftNetworks(NamedTuple):
 
 
 class SoftNets(NamedTuple):
-    """The same as gradient steps use them, and the bounds of ``log_std`` where the policy is a Gaussian."""
+    """``SoftNetworks`` as the gradient steps call them, with the bounds of ``log_std`` of a Gaussian policy."""
 
     policy: PolicyNet
     critics: CriticNets
@@ -96,18 +96,19 @@ class SoftNets(NamedTuple):
     log_std_bounds: tuple[float, float]
 
     def sample(self, observations: Tensor, noise: Tensor, *, fixed: bool = False) -> SquashedSample:
-        """Actions ``a = tanh(u)``, ``u = mu(s) + sigma(s) n``, of a Gaussian policy for noise n ``(B, act_dim)``.
+        """Reparametrized actions ``a = tanh(u)``, ``u = mu(s) + sigma(s) n``, for noise n ``(B, act_dim)``.
 
         Their log-densities are ``ln N(u; mu, sigma^2) - sum_i ln(1 - tanh(u_i)^2)`` (Haarnoja 2018b, appendix C).
-        ``fixed``: nothing will be asked of their gradient.
+        ``fixed``: no gradient of them will be needed.
         """
-        mean, unbounded = self.policy(observations, fixed=fixed).chunk(2, dim=-1)  # unbounded: ln sigma
+        # mu and ln sigma, (B, act_dim) each; ln sigma before and after clipping
+        mean, unbounded = self.policy(observations, fixed=fixed).chunk(2, dim=-1)
         log_std = unbounded.clamp(*self.log_std_bounds)
         return SquashedSample(*squashed_sample(mean, log_std, noise), log_std, unbounded)
 
 
 class SquashedSample(NamedTuple):
-    """Actions ``(B, act_dim)`` in [-1, 1], ``ln pi(a | s)`` ``(B,)``, and ``log_std`` within its bounds and before."""
+    """Actions ``(B, act_dim)`` in [-1, 1], ``ln pi(a | s)`` ``(B,)``, and ``log_std`` after and before clipping."""
 
     actions: Tensor
     log_prob: Tensor
@@ -116,20 +117,20 @@ class SquashedSample(NamedTuple):
 
 
 class PolicyLosses(NamedTuple):
-    """What a gradient step of the policy was made of: ``POLICY_LOSSES``, and log-densities ``(B,)``."""
+    """Values of ``POLICY_LOSSES`` from one gradient step of the policy, and log-densities ``(B,)``."""
 
     seen: Tensor
     log_prob: Tensor
 
 
 class SoftObjective(NamedTuple):
-    """The gradient steps of critics and policy, of networks, a batch and noise ``(B, ...)`` of the shape of actions.
+    """The gradient steps of critics and policy: functions of networks, batch, and noise of the shape of the actions.
 
     Attributes:
-        fit_critics: A step of the critics.
-        improve_policy: A step of the policy, after that of the critics; its log-densities lead the temperature.
-        arithmetic: ``RLAlgorithm.arithmetic``, for networks whose gradients version 0.1 computed by hand, too.
-        description: Appended to what a snapshot must agree with; ``None`` appends nothing.
+        fit_critics: One step of the critics.
+        improve_policy: One step of the policy, after that of the critics; its log-densities drive the temperature.
+        arithmetic: ``RLAlgorithm.arithmetic`` of networks whose gradients were computed by hand in version 0.1.
+        description: Added to the fingerprint that a snapshot must match; ``None`` adds nothing.
     """
 
     fit_critics: Callable[[SoftNets, TransitionBatch, Tensor], CriticLosses]
@@ -139,38 +140,42 @@ class SoftObjective(NamedTuple):
 
 
 def critic_target(nets: SoftNets, batch: TransitionBatch, noise: Tensor) -> Tensor:
-    """``y = r + gamma (min_k Q'_k(s', a') - alpha ln pi(a' | s'))``, ``(B,)``, with ``a'`` from the policy.
+    """Soft target ``y = r + gamma (min_k Q'_k(s', a') - alpha ln pi(a' | s'))``, ``(B,)``, with ``a' ~ pi(. | s')``.
 
-    Haarnoja 2018b, equations 3 and 5, with two critics.
+    Haarnoja 2018b, equations 3 and 5, with the minimum over two target critics.
 
     Args:
         nets: All networks.
         batch: Transitions.
-        noise: Standard normal numbers for the next actions, ``(B, act_dim)``.
+        noise: Standard normal noise for the next actions, ``(B, act_dim)``.
     """
+    # a' ~ pi(. | s'), (B, act_dim), and ln pi(a' | s'), (B,)
     following = nets.sample(batch.next_observations, noise, fixed=True)
-    least = nets.target_critics(batch.next_observations, following.actions).amin(dim=0)  # min_k Q'_k(s', a'), (B,)
-    values = soft_values(least, following.log_prob, nets.temperature())  # V(s') = least - alpha ln pi, (B,)
-    # discounts: gamma (gamma^n of n steps), and 0 where s' is terminal
+    # Clipped double Q: min_k Q'_k(s', a'), (K, B) -> (B,)
+    least = nets.target_critics(batch.next_observations, following.actions).amin(dim=0)
+    # Soft value (equation 3): V(s') = min_k Q'_k(s', a') - alpha ln pi(a' | s'), (B,)
+    values = soft_values(least, following.log_prob, nets.temperature())
+    # y = r + d V(s'), (B,); d is gamma (gamma^n for n-step returns), and 0 where s' is terminal
     return bootstrapped(batch.rewards, batch.discounts, values)
 
 
 def fit_critics(nets: SoftNets, batch: TransitionBatch, noise: Tensor) -> CriticLosses:
-    """A step of the critics toward ``critic_target`` (Haarnoja 2018b, equation 5); ``noise`` is for that."""
+    """One step of the critics toward ``critic_target`` (Haarnoja 2018b, equation 5), which uses ``noise``."""
     return descend_critics(nets.critics, batch, critic_target(nets, batch, noise))
 
 
 def improve_policy(nets: SoftNets, batch: TransitionBatch, noise: Tensor) -> PolicyLosses:
-    """A step of the policy down ``mean(alpha ln pi(a | s) - min_k Q_k(s, a))`` (Haarnoja 2018b, equation 9).
+    """One step of the policy down ``mean(alpha ln pi(a | s) - min_k Q_k(s, a))`` (Haarnoja 2018b, equation 9).
 
     Args:
         nets: All networks.
-        batch: Transitions, of which the observations count.
-        noise: Standard normal numbers for the actions, ``(B, act_dim)``.
+        batch: Transitions; only the observations are used.
+        noise: Standard normal noise for the actions, ``(B, act_dim)``.
     """
+    # a = tanh(mu(s) + sigma(s) n), (B, act_dim), and Q_k(s, a), (K, B)
     sample = nets.sample(batch.observations, noise)
     values = nets.critics(batch.observations, sample.actions)
-    # dL/d min_k Q_k = -1 / B for each row, and 0 for the larger critic; by the chain rule to the actions, (B, act_dim).
+    # dL/d min_k Q_k = -1 / B for each row, and 0 for the larger critic; the chain rule gives dL/da, (B, act_dim).
     # The critics themselves take no step here.
     grad_values = torch.full_like(sample.log_prob, -1 / len(noise))
     grad_actions = nets.critics.pull_actions_of_least(grad_values, values)
@@ -180,40 +185,41 @@ def improve_policy(nets: SoftNets, batch: TransitionBatch, noise: Tensor) -> Pol
 def descend_entropy(
     nets: SoftNets, sample: SquashedSample, noise: Tensor, values: Tensor, grad_actions: Tensor
 ) -> PolicyLosses:
-    """A step of a Gaussian policy down ``mean(alpha ln pi(a | s) - Q(s, a))`` (Haarnoja 2018b, equations 7 and 9).
+    """One step of a Gaussian policy down ``mean(alpha ln pi(a | s) - Q(s, a))`` (Haarnoja 2018b, equations 7 and 9).
 
     Args:
         nets: All networks.
-        sample: The actions; nothing else was asked of the policy since.
-        noise: What they were made of.
+        sample: The sampled actions; the policy must not have been called since.
+        noise: The noise that they were sampled with, ``(B, act_dim)``.
         values: Q, ``(B,)``.
-        grad_actions: Gradient of the loss by the actions, through Q alone, ``(B, act_dim)``.
+        grad_actions: Gradient of the loss with respect to the actions, through Q alone, ``(B, act_dim)``.
     """
     temperature = nets.temperature()
-    # dL/dln pi = alpha / B. Together with dL/da it leads back through a = tanh(mu + sigma n):
+    # Reparametrization (equation 9): dL/dln pi = alpha / B and dL/da, back through a = tanh(mu + sigma n):
     # dL/dmu = dL/da (1 - a^2) + (alpha / B) 2 a, and dL/dln sigma = dL/dmu sigma n - alpha / B, both (B, act_dim).
     grad_mean, grad_log_std = squashed_sample_gradients(
         sample.log_std, noise, sample.actions, grad_actions, temperature * (1 / len(noise))
     )
-    # Where its bounds have changed ln sigma, it is a constant.
+    # Where ln sigma was clipped, it is constant: no gradient.
     grad_log_std = grad_log_std * (sample.log_std == sample.unbounded)
+    # Adam on the policy, from dL/d(mu, ln sigma), (B, 2 act_dim)
     nets.policy.descend(torch.cat((grad_mean, grad_log_std), dim=-1))
-    loss = soft_policy_loss(sample.log_prob, values, temperature)  # of before the step, to be logged
+    loss = soft_policy_loss(sample.log_prob, values, temperature)  # from before the step, for the log
     return PolicyLosses(torch.stack([loss, sample.log_prob.mean()]), sample.log_prob)
 
 
 @final
 class SoftTrainer(ReplayTrainer):
-    """Gradient steps of learners that are paid for entropy: critics, policy, temperature. The host never waits.
+    """Gradient steps of maximum-entropy learners: critics, policy, temperature. They never synchronize with the device.
 
     Args:
-        policy: What is trained.
-        critics: Its values.
-        exploration: What acts.
-        settings: How.
+        policy: The policy to train.
+        critics: Its critics.
+        exploration: The behavior policy.
+        settings: Hyperparameters of the steps.
         objective: The steps of critics and policy.
         seed: Seed of the noise of gradient steps.
-        device: Where they run.
+        device: Device of the networks.
     """
 
     def __init__(
@@ -227,7 +233,7 @@ class SoftTrainer(ReplayTrainer):
         device: torch.device,
     ) -> None:
         self.settings, self.objective = settings, objective
-        self.target_entropy = cast("float", settings.target_entropy)  # known: soft_settings
+        self.target_entropy = cast("float", settings.target_entropy)  # filled in by soft_settings
         fixed = settings.temperature
         temperature = Temperature(settings.init_temperature if fixed is None else fixed)
         self.networks = SoftNetworks(policy, critics, target_of(critics), temperature)
@@ -242,20 +248,24 @@ class SoftTrainer(ReplayTrainer):
         """See ``ReplayTrainer``."""
         nets, settings, trained = self.nets, self.settings, self.trained
         with self._without_autograd():
-            for_target, for_policy = self.draw_noise(2, *batch.actions.shape)  # (B, act_dim) each
+            # Noise n of a' (target) and of a (policy), (B, act_dim) each
+            for_target, for_policy = self.draw_noise(2, *batch.actions.shape)
+            # Critics: J_Q = mean((Q_k(s, a) - y)^2) / 2 (Haarnoja 2018b, equation 5)
             critic = self.objective.fit_critics(nets, batch, for_target)
+            # Policy: J_pi = mean(alpha ln pi(a | s) - min_k Q_k(s, a)) (equation 9)
             policy = self.objective.improve_policy(nets, batch, for_policy)
-            # ln alpha down -mean(ln alpha (ln pi + H)): Haarnoja 2018b, equation 18, with ln alpha in place of alpha,
-            # which so stays positive.
+            # Temperature: J = -mean(ln alpha (ln pi + H)) (equation 18, with ln alpha in place of alpha, so that alpha
+            # stays positive)
             if settings.temperature is None:
-                # its derivative by ln alpha: -mean(ln pi + H)
+                # dJ/dln alpha = -mean(ln pi + H), ()
                 slope = temperature_gradient(policy.log_prob, self.target_entropy)
                 trained.optimizers["temperature"].step([slope[None].to(nets.temperature.log.dtype)])
                 self.means.add(TEMPERATURE_LOSSES, nets.temperature())
-            trained.follow("target_critics", "critics", settings.tau)  # Q' <- (1 - tau) Q' + tau Q
+            # Polyak averaging of the targets: Q' <- (1 - tau) Q' + tau Q
+            trained.follow("target_critics", "critics", settings.tau)
             self.means.add(CRITIC_LOSSES, critic.seen)
             self.means.add(POLICY_LOSSES, policy.seen)
-            return critic.errors  # (B,), the priorities of replay
+            return critic.errors  # TD errors y - Q_1(s, a), (B,): new priorities
 
     def described(self) -> Sequence[str]:
         """See ``ReplayTrainer``."""
@@ -273,7 +283,7 @@ def _nets_of(networks: SoftNetworks, optimizers: Mapping[str, Adam]) -> SoftNets
     bounds = policy.log_std_bounds if isinstance(policy, TanhGaussianMLPPolicy) else (-math.inf, math.inf)
     memory = Memory()
     return SoftNets(
-        # With memory of its own: the critics are asked before the gradient of the policy has come back through them.
+        # Separate memory: the critics are evaluated between the forward and the backward pass of the policy.
         policy_net(policy, optimizers["policy"]),
         critic_nets(critics, optimizers["critics"], memory),
         critic_nets(target_critics, None, memory),
@@ -283,18 +293,18 @@ def _nets_of(networks: SoftNetworks, optimizers: Mapping[str, Adam]) -> SoftNets
 
 
 def soft_settings(config: SoftUpdate, target_entropy: float) -> SoftUpdate:
-    """The settings of gradient steps, with what entropy is aimed at where ``config`` leaves that open."""
+    """The settings of gradient steps, with ``target_entropy`` filled in where ``config`` leaves it open."""
     return config if config.target_entropy is not None else replace(config, target_entropy=target_entropy)
 
 
 class SAC(OffPolicyLearner[SACConfig]):
     """Soft actor-critic with two critics (Haarnoja et al. 2018b, arXiv:1812.05905).
 
-    What entropy counts beside rewards follows a target, unless it is fixed. Discrete actions are for ``DiscreteSAC``.
+    The temperature is tuned toward a target entropy, unless it is fixed. For Discrete actions see ``DiscreteSAC``.
 
-    Arguments are those of ``OffPolicyLearner``: actions are a Box; ``policy`` is a ``TanhGaussianMLPPolicy``, ``qf`` a
-    ``QFunction``, beside which a second one is drawn, or ``Critics`` of two (of two layers of 256 where nothing is
-    given); the policy itself acts.
+    Arguments are those of ``OffPolicyLearner``, for Box actions. ``policy`` is a ``TanhGaussianMLPPolicy``. ``qf`` is a
+    ``QFunction``, for which a second critic is initialized, or ``Critics`` of two. Defaults have two hidden layers of
+    256. The policy itself is the behavior policy.
     """
 
     config_class: ClassVar[type[OffPolicyConfig]] = SACConfig

@@ -1,4 +1,4 @@
-"""What a learner of this folder trains: networks, their optimizers, and the noise of gradient steps."""
+"""What the learners of this folder train: networks, their optimizers, and the noise of gradient steps."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CRITIC_LOSSES = ("qf_loss", "q_mean")
 
 
 class CriticLosses(NamedTuple):
-    """What a gradient step of the critics is made of: ``loss``, ``CRITIC_LOSSES``, and errors of the first ``(B,)``."""
+    """The loss of a critic step, the values of ``CRITIC_LOSSES``, and TD errors ``(B,)`` of the first critic."""
 
     loss: Tensor
     seen: Tensor
@@ -44,13 +44,14 @@ class CriticLosses(NamedTuple):
 
 
 def critic_losses_of(values: Tensor, target: Tensor, weights: Tensor | None) -> CriticLosses:
-    """``critics_loss`` of these arguments, and what else is told of it."""
+    """``critics_loss`` of ``values (K, B)`` and ``target (B,)``, with the numbers for the log and the TD errors."""
+    # sum_k mean_b w_b (Q_k - y)^2 / 2, (); Q_1, (B,)
     loss, first = critics_loss(values, target, weights), values.detach()[0]
     return CriticLosses(loss, torch.stack([loss.detach(), first.mean()]), target - first)
 
 
 def descend_critics(critics: CriticNets, batch: TransitionBatch, target: Tensor) -> CriticLosses:
-    """A step of Adam of the critics down ``sum_k mean_b w_b (Q_k(s, a) - y)^2 / 2``.
+    """One Adam step of the critics down ``sum_k mean_b w_b (Q_k(s, a) - y)^2 / 2``.
 
     Lillicrap 2016, equation 4, and Haarnoja 2018b, equation 5, with the weights ``w`` of prioritized replay.
 
@@ -60,8 +61,9 @@ def descend_critics(critics: CriticNets, batch: TransitionBatch, target: Tensor)
         target: y, ``(B,)``.
 
     Returns:
-        The loss, and what is told of it, from before the step.
+        The loss, the numbers for the log and the TD errors, from before the step.
     """
+    # Q_k(s, a), (K, B); Adam on each critic
     values = critics.fit(
         batch.observations,
         batch.actions,
@@ -72,38 +74,38 @@ def descend_critics(critics: CriticNets, batch: TransitionBatch, target: Tensor)
 
 
 class LossMeans:
-    """Averages of numbers that stay on their device until they are asked for."""
+    """Running averages that stay on their device until ``take`` is called."""
 
     def __init__(self) -> None:
         self._sums: dict[tuple[str, ...], tuple[Tensor, int]] = {}
 
     def add(self, names: tuple[str, ...], values: Tensor) -> None:
-        """Count ``values (len(names),)``, without gradient."""
+        """Add ``values (len(names),)``, detached."""
         total, count = self._sums.get(names, (None, 0))
         self._sums[names] = values if total is None else total.add_(values), count + 1
 
     def take(self) -> dict[str, float]:
         """Averages since the last call, by name (one copy from the device for each group)."""
-        found: dict[str, float] = {}
+        averages: dict[str, float] = {}
         for names, (total, count) in self._sums.items():
-            found.update(zip(names, (total / count).tolist(), strict=True))
+            averages.update(zip(names, (total / count).tolist(), strict=True))
         self._sums = {}
-        return found
+        return averages
 
 
 class Trained(Stateful):
-    """Networks that a snapshot holds, and the optimizers of some of them.
+    """The networks of a snapshot, and the optimizers of some of them.
 
     Attributes:
         networks, optimizers: By name.
 
     Args:
-        networks: By name; deep copies of one another (target networks) are networks like any other.
-        learning_rates: By name of a network: that of its optimizer, Adam. What two networks share (an encoder) is
-            learned with the first of them. Parameters that require no gradient now stay as they are; what is frozen
-            (or replaced by other tensors) later on is not noticed.
-        device: Where the networks go.
-        betas: By name of a network: decay of both moments of Adam, where it is not (0.9, 0.999).
+        networks: By name; target networks are networks like any other.
+        learning_rates: Adam's learning rate, by name of a network. Parameters that two networks share (an encoder) are
+            trained with the first of them. Parameters that require no gradient now stay as they are; freezing (or
+            replacing) tensors later has no effect here.
+        device: Device of the networks.
+        betas: Decay rates of Adam's two moments, by name of a network; (0.9, 0.999) for the others.
     """
 
     state_parts = parts("networks", "optimizers")
@@ -126,21 +128,20 @@ class Trained(Stateful):
             own = [p for p in self._parameters[name] if id(p) not in taken and p.requires_grad]
             if not own:
                 raise ValueError(
-                    f"{name} must have parameters that are learned, got none: let at least one layer keep "
-                    "requires_grad=True"
+                    f"{name} must have trainable parameters, got none: let at least one layer keep requires_grad=True"
                 )
             taken.update(map(id, own))
             self.optimizers[name] = Adam(own, lr, betas.get(name, (0.9, 0.999)))
 
     def step(self, name: str, loss: Tensor) -> None:
-        """One step of the optimizer of a network down ``loss``."""
+        """One step of a network's optimizer down ``loss``."""
         optimizer = self.optimizers[name]
         optimizer.step(torch.autograd.grad(loss, optimizer.parameters))
 
     def follow(self, target: str, source: str, tau: float) -> None:
-        """Move a target network toward another one (``soft_update``), and give it the buffers of that."""
+        """Polyak step of a target network, ``theta' <- (1 - tau) theta' + tau theta``; its buffers are copied."""
         soft_update(self._parameters[target], self._parameters[source], tau)
-        if source in self._with_buffers:  # moments of a normalization, which follow slowly themselves
+        if source in self._with_buffers:  # running moments of a normalization, which change slowly anyway
             pairs = zip(self.networks[target].buffers(), self.networks[source].buffers(), strict=True)
             with torch.no_grad():
                 for own, other in pairs:
@@ -151,26 +152,26 @@ class Trained(Stateful):
         """``DivergedError`` if losses or weights hold NaN or Inf (one copy from the device)."""
         parameters = [p for parameters in self._parameters.values() for p in parameters]
         if not all(map(math.isfinite, losses.values())):
-            what = f"the losses are not finite any more ({dict(losses)})"
+            problem = f"the losses are no longer finite ({dict(losses)})"
         elif not bool(torch.stack([p.isfinite().all() for p in parameters]).all()):
-            what = "weights are not finite any more"
+            problem = "the weights are no longer finite"
         else:
             return
-        raise DivergedError.of(what, {"reward_scale": reward_scale})
+        raise DivergedError.of(problem, {"reward_scale": reward_scale})
 
     def shapes(self) -> list[str]:
-        """Names and shapes of all that a snapshot holds."""
+        """Names and shapes of all parameters in a snapshot."""
         return [f"{name}.{shape}" for name, network in self.networks.items() for shape in shapes_of(network)]
 
 
 class ReplayTrainer(Stateful, ABC):
-    """Gradient steps on what was replayed.
+    """Gradient steps on replayed data.
 
     Args:
-        exploration: What acts.
+        exploration: The behavior policy.
         trained: Networks and optimizers.
         seed: Seed of the noise of gradient steps.
-        device: Where they run.
+        device: Device of the networks.
     """
 
     state_parts = parts(
@@ -184,27 +185,27 @@ class ReplayTrainer(Stateful, ABC):
 
     @abstractmethod
     def step(self, batch: Any) -> Tensor:
-        """One gradient step; the errors of the values ``(B,)``, for priorities.
+        """One gradient step; returns the TD errors ``(B,)``, for priorities.
 
         Args:
-            batch: ``TransitionBatch``, unless its learner draws something else (``SegmentTensors``).
+            batch: ``TransitionBatch``, unless the learner samples something else (``SegmentTensors``).
         """
 
     @property
     def arithmetic(self) -> int:
-        """See ``RLAlgorithm``: 2 where losses have given gradients at the outputs of networks since version 0.2."""
+        """See ``RLAlgorithm``: 2 where losses give gradients at the networks' outputs, since version 0.2."""
         return 1
 
     @abstractmethod
     def described(self) -> Sequence[str]:
-        """What a snapshot must agree with, beside the shapes of the networks."""
+        """Settings that a snapshot must match, besides the shapes of the networks."""
 
     def draw_noise(self, *shape: int) -> Tensor:
-        """Standard normal numbers for a gradient step."""
+        """Standard normal noise for a gradient step."""
         return torch.randn(shape, generator=self.noise, device=self.device)
 
     def completed_state(self, tree: Mapping[str, Any]) -> Mapping[str, Any]:
-        """See ``Stateful``: noise that was drawn on another kind of device begins anew."""
+        """See ``Stateful``: a noise generator of another type of device cannot be restored, and is seeded again."""
         if tree["device"] == self.device.type:
             return tree
         begun = torch.Generator(self.device).manual_seed(self.noise.initial_seed())

@@ -1,4 +1,4 @@
-"""The settings of PPO, and of what stands on it: EPOpt and RL2."""
+"""The settings of PPO, and of the learners built on it: EPOpt and RL2."""
 
 from __future__ import annotations
 
@@ -14,44 +14,42 @@ __all__ = ["PPOConfig", "PPOUpdate", "RL2Config"]
 
 @dataclass(frozen=True, kw_only=True)
 class PPOUpdate(NewData):
-    """All numbers of an update, and of what it is made from."""
+    """Hyperparameters of an update and of its data."""
 
     steps_per_epoch = 2048
     num_passes = 10
     batch_size: Annotated[
-        Whole, "Steps of a gradient step; of a recurrent policy whole rollouts with about so many steps together."
+        Whole, "Minibatch size in steps; for recurrent policies, complete rollouts with about that many in total."
     ] = 64
     learning_rate = 3e-4
     lr_decay_epochs: Annotated[
         Whole | None,
-        "Epochs over which the learning rate falls linearly to 0, after which nothing is learned; null keeps it.",
+        "Epochs over which the learning rate decays linearly to 0, after which learning stops; null keeps it constant.",
     ] = None
-    clip_range: Annotated[
-        Positive, "How far the probability ratio may move from 1 before the objective is clipped."
-    ] = 0.2
+    clip_range: Annotated[Positive, "Clipping range of the probability ratio, around 1."] = 0.2
     value_clip_range: Annotated[
-        Positive | None, "The same for changes of the value, in its own units; null does not clip."
+        Positive | None, "Clipping range of changes of the value, in units of the value; null does not clip."
     ] = None
-    value_coeff: Annotated[Weight, "Weight of the squared error of the values."] = 0.5
+    value_coeff: Annotated[Weight, "Weight of the squared value error."] = 0.5
     entropy_coeff: Annotated[Weight, "Weight of the entropy bonus."] = 0.0
     max_grad_norm = 0.5
     target_kl: Annotated[
-        Positive | None, "The epoch ends early when the KL divergence from its first policy is over 1.5 times this."
+        Positive | None, "Stop the epoch early when the KL divergence from its first policy exceeds 1.5 times this."
     ] = None
     discount: Annotated[Share, "Discount factor in [0, 1]."] = 0.99
     gae_lambda: Annotated[Share, "Trade-off between bias (0) and variance (1) of the advantages."] = 0.95
     bootstrap_truncated: Annotated[
-        bool, Added(), "Count the value of the last observation of a rollout that was cut off, rather than nothing."
+        bool, Added(), "Bootstrap with the value of the last observation of truncated rollouts, instead of with 0."
     ] = True
-    normalize_advantages: Annotated[bool, "Give the advantages of each minibatch mean 0 and standard deviation 1."] = (
+    normalize_advantages: Annotated[bool, "Normalize the advantages of each minibatch to mean 0 and deviation 1."] = (
         True
     )
-    normalize_observations: Annotated[bool, "Give observations mean 0 and standard deviation 1."] = True
+    normalize_observations: Annotated[bool, "Normalize observations to mean 0 and standard deviation 1."] = True
     normalize_returns: Annotated[bool, "Divide rewards by the standard deviation of their discounted sums."] = True
-    adam_eps: Annotated[Positive, "Added to the root of Adam's second moment."] = 1e-5
+    adam_eps: Annotated[Positive, "Epsilon of Adam, added to the root of the second moment."] = 1e-5
 
     def learning_rate_at(self, epoch: int) -> float:
-        """Learning rate of the epoch (from 0): falls linearly to 0 over ``lr_decay_epochs``, and stays there."""
+        """Learning rate of an epoch (from 0): decays linearly to 0 over ``lr_decay_epochs``, and stays there."""
         if self.lr_decay_epochs is None:
             return self.learning_rate
         return self.learning_rate * max(0.0, 1.0 - epoch / self.lr_decay_epochs)
@@ -69,7 +67,7 @@ class PPOConfig(PPOUpdate, ScaledActions, Evaluated):
     ] = ()
     privileged: Annotated[
         bool,
-        "The policy observes domain_params, too (a teacher for distillation); its network then is built for "
+        "The policy also observes domain_params (a teacher for distillation); its network must then fit "
         "metaroll.plugins.widened_spec.",
     ] = False
     gradients: Annotated[
@@ -91,11 +89,11 @@ class PPOConfig(PPOUpdate, ScaledActions, Evaluated):
 
 @dataclass(frozen=True, kw_only=True)
 class RL2Config(Config):
-    """Settings of ``RL2``, beside those of its PPO."""
+    """Settings of ``RL2``, besides those of its PPO."""
 
-    trials_per_epoch: Annotated[Whole, "Trials that are collected per epoch, each in a task of its own."] = 100
+    trials_per_epoch: Annotated[Whole, "Trials collected per epoch, each in a new task."] = 100
     across_episodes: Annotated[
         bool,
-        "Whether the return goes on after the end of an episode, with one discount for the whole trial. Without it "
-        "every episode is worth what it earns itself, and exploration for later ones is worth nothing.",
+        "Whether the return continues across the ends of episodes, with one discount for the complete trial. "
+        "Otherwise each episode counts for itself, and exploration for later ones is not rewarded.",
     ] = True

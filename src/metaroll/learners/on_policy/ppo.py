@@ -47,12 +47,12 @@ _TINY = 1e-8
 
 
 class PPONormalizer(Stateful):
-    """Keeps the moments, and the observation normalizer of the policy up to date.
+    """Running moments of observations, returns and domain parameters; updates the policy's observation normalizer.
 
     Args:
-        policy: Its ``set_observation_moments`` is told what was learned, if it normalizes observations.
+        policy: Receives new moments by ``set_observation_moments``, if it normalizes observations.
         domain_params: Names of domain parameters that the critic observes.
-        known_rows: How many rows the moments count for that the policy has already, if it has any.
+        known_rows: Weight, in rows, of the moments that the policy already has, if any.
     """
 
     state_parts = parts(observations="_observations", returns="_returns", domain="_domain")
@@ -65,13 +65,14 @@ class PPONormalizer(Stateful):
         self._domain = no_moments(len(self._domain_params))
 
     def learn_observations(self, data: OnPolicyData) -> None:
-        """Add the observations of ``data``: the policy acts by them from now on."""
+        """Add the observations of ``data``; from now on the policy normalizes with them."""
         if self._policy.normalize_observations:
             self._observations = add_rows(self._observations, data.observations)
             self._policy.set_observation_moments(self._observations.mean, self._observations.std)
 
     def scaled_rewards(self, data: OnPolicyData, discount: float) -> np.ndarray:
-        """Rewards ``(T,)`` over the standard deviation of their discounted sums (these too), within 10 of 0."""
+        """Rewards ``(T,)`` divided by the standard deviation of discounted returns (updated first), clipped to +-10."""
+        # Running discounted sums of rewards, (T,), and their variance over all data so far
         sums = running_returns(data.rewards, data.bounds, discount)
         self._returns = add_rows(self._returns, sums[:, None])
         scale = math.sqrt(float(self._returns.variance[0]) + _TINY)
@@ -91,31 +92,31 @@ class PPONormalizer(Stateful):
 class PPO(Stateful, EpochLearner):
     """Proximal policy optimization with a clipped objective (Schulman et al. 2017, arXiv:1707.06347).
 
-    Every epoch collects whole rollouts, estimates advantages (GAE; a time limit counts the value of the last
-    observation, a termination counts 0), and goes over the data several times in minibatches. Small feed-forward
-    networks are trained with gradients by hand in NumPy, all others by autograd; recurrent policies by backpropagation
-    through whole rollouts.
+    Every epoch collects complete rollouts, estimates advantages (GAE; bootstrapped with the value of the last
+    observation at a time limit, with 0 at a termination), and makes several passes over the data in minibatches. Small
+    feed-forward networks are trained with gradients by hand in NumPy, all others by autograd; recurrent policies by
+    backpropagation through complete rollouts.
 
-    Observations are normalized with the moments of all earlier epochs (in the first epoch not at all), so that the data
-    were collected with the very policy that the update starts from. Rewards are divided by the standard deviation of
-    their discounted sums. Both are part of the snapshot; evaluations use them as they are.
+    Observations are normalized with the moments of all earlier epochs (in the first epoch not at all), so that the
+    policy that collected the data is the policy that the update starts from. Rewards are divided by the standard
+    deviation of their discounted sums. Both sets of moments are part of the snapshot; evaluations do not update them.
 
     Args:
         env_spec: Environment or spec.
         config: Settings; ``None`` means the defaults.
-        policy: What is trained: ``GaussianMLPPolicy``, ``CategoricalMLPPolicy``, ``GRUGaussianPolicy``,
+        policy: The policy to train: ``GaussianMLPPolicy``, ``CategoricalMLPPolicy``, ``GRUGaussianPolicy``,
             ``CategoricalGRUPolicy``, or any policy of metaroll with ``evaluate_actions(obs, actions) -> (log_prob,
-            entropy)``. One in a ``NormalizedPolicy`` that knows moments of observations goes on from these, as if
-            they came from ten epochs. ``None`` means an MLP with two hidden layers of 64, for a Box or for choices.
-        critic: Values, called as ``critic(inputs (..., D)) -> (..., 1)`` with normalized observations and
-            ``domain_params`` side by side; ``None`` means an MLP with two hidden layers of 64. One that remembers
-            (``GRUCritic``, or another ``RecurrentCritic``) is called with whole rollouts ``(N, T, D) -> (N, T, 1)``.
-        task_sampler: Variations of the environment to train in, drawn anew every epoch: a list of ``EnvUpdate``, or a
+            entropy)``. If it is a ``NormalizedPolicy`` with observation moments, training continues from these, with
+            the weight of ten epochs. ``None`` means an MLP with two hidden layers of 64, for a Box or for choices.
+        critic: Value function, called as ``critic(inputs (..., D)) -> (..., 1)`` with the concatenation of normalized
+            observations and ``domain_params``; ``None`` means an MLP with two hidden layers of 64. A recurrent one
+            (``GRUCritic``, or another ``RecurrentCritic``) gets complete rollouts ``(N, T, D) -> (N, T, 1)``.
+        task_sampler: Variations of the environment to train in, drawn in every epoch: a list of ``EnvUpdate``, or a
             sampler of them; ``None`` means the nominal environment.
         test_env_sampler: Task sampler of the evaluations; ``None`` means the nominal environment.
         seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
-        device: Where the networks live; ``None`` means the CPU.
-        options: Settings by name, in place of those of ``config``.
+        device: Device of the networks; ``None`` means the CPU.
+        options: Settings by name; they override those of ``config``.
     """
 
     state_parts = parts(
@@ -152,15 +153,18 @@ class PPO(Stateful, EpochLearner):
         if self.domain_params and task_sampler is None:
             raise ValueError("domain_params need a task_sampler: otherwise every rollout has the same ones")
 
-        self._told = self.domain_params if given.privileged else ()
+        self._policy_params = self.domain_params if given.privileged else ()
         if policy is None:
-            seen = widened_spec(self.env_spec, len(self._told)) if self._told else self.env_spec
-            policy = _usual_policy(seen, torch_generator(derive_seed("ppo policy", self.seed)))
-        self._policy = _wrapped(policy, given.normalize_observations, given.scale_actions, self._told, self.env_spec)
+            params = self._policy_params
+            policy_spec = widened_spec(self.env_spec, len(params)) if params else self.env_spec
+            policy = _default_policy(policy_spec, torch_generator(derive_seed("ppo policy", self.seed)))
+        self._policy = _wrapped(
+            policy, given.normalize_observations, given.scale_actions, self._policy_params, self.env_spec
+        )
         inputs = self.env_spec.obs_dim + len(self.domain_params)
-        draws = torch_generator(derive_seed("ppo critic", self.seed))
-        usual = MLP(inputs, 1, (64, 64), "tanh", init="orthogonal", generator=draws)
-        self._critic = usual if critic is None else critic
+        generator = torch_generator(derive_seed("ppo critic", self.seed))
+        default_critic = MLP(inputs, 1, (64, 64), "tanh", init="orthogonal", generator=generator)
+        self._critic = default_critic if critic is None else critic
         self._device = torch.device("cpu" if device is None else device)
         self._policy.to(self._device)
         self._critic.to(self._device)
@@ -170,14 +174,14 @@ class PPO(Stateful, EpochLearner):
         self._gradients = _kind_of_gradients(given.gradients, self._policy.policy, self._critic)
         self._trainer = self._make_trainer()
 
-        told_to_critic = () if self._told else self.domain_params
-        self._normalizer = PPONormalizer(self._policy, told_to_critic, KNOWN_EPOCHS * self.config.steps_per_epoch)
+        critic_params = () if self._policy_params else self.domain_params
+        self._normalizer = PPONormalizer(self._policy, critic_params, KNOWN_EPOCHS * self.config.steps_per_epoch)
         self._batch_generator = np.random.default_rng(derive_seed("ppo batches", self.seed))
         self._num_epochs = 0
 
     @property
     def policy(self) -> NormalizedPolicy:
-        """What acts: the given policy between normalized observations and the action space."""
+        """The behavior policy, with observation normalization and action scaling around the trained policy."""
         return self._policy
 
     @property
@@ -194,10 +198,10 @@ class PPO(Stateful, EpochLearner):
         return self._gradients
 
     def collect(self, runner: Runner, num_rollouts: int | None = None) -> Rollouts:
-        """The rollouts of one epoch: ``steps_per_epoch``, or ``num_rollouts``, each in a variation of its own."""
-        least = self.config.steps_per_epoch
-        num_tasks = num_rollouts or self.config.tasks_per_epoch or -(-least // self.max_path_length)
-        return self._tasks.collect(runner, num_tasks, least if num_rollouts is None else None, num_rollouts)
+        """The rollouts of one epoch: ``steps_per_epoch``, or ``num_rollouts`` with one variation each."""
+        min_steps = self.config.steps_per_epoch
+        num_tasks = num_rollouts or self.config.tasks_per_epoch or -(-min_steps // self.max_path_length)
+        return self._tasks.collect(runner, num_tasks, min_steps if num_rollouts is None else None, num_rollouts)
 
     def update(
         self,
@@ -206,14 +210,14 @@ class PPO(Stateful, EpochLearner):
         *,
         returns_end: np.ndarray | None = None,
     ) -> dict[str, float]:
-        """Improve policy and critic with ``rollouts`` of the present policy; what it took and gave.
+        """Improve policy and critic with ``rollouts`` of the current policy; returns metrics.
 
         Args:
             rollouts, progress: See ``EpochLearner.update``.
-            returns_end: Bool ``(T,)``: steps after which nothing counts, though their rollout goes on.
+            returns_end: Bool ``(T,)``: steps at which the return ends, though their rollout continues.
 
         Raises:
-            DivergedError: Weights are not finite any more.
+            DivergedError: Weights are no longer finite.
         """
         rollouts = Rollouts.of(rollouts)
         data = self._data_of(rollouts)
@@ -235,14 +239,14 @@ class PPO(Stateful, EpochLearner):
         """Values of the first observation of each rollout, ``(R,)``, in the units of the (normalized) returns."""
         data = self._data_of(rollouts)
         firsts = self._policy.normalized(data.observations[data.bounds[:-1]])
-        inputs = _side_by_side(firsts, self._normalizer.domains(rollouts, learn=False))
+        inputs = _critic_inputs(firsts, self._normalizer.domains(rollouts, learn=False))
         return self._trainer.nets.values(inputs, inputs, np.arange(len(inputs) + 1))[0]  # rollouts of one step
 
     def to(self, device: str | torch.device | None = None) -> None:
         """Move the networks and the state of the optimizer to ``device`` (``None``: the CPU)."""
         target = torch.device("cpu" if device is None else device)
         if self._gradients == "numpy" and target.type != "cpu":
-            raise ValueError(f"gradients by hand are computed on the CPU, got device {device!r}: use autograd")
+            raise ValueError(f"gradients='numpy' needs the CPU, got device {device!r}: use 'autograd'")
         state = self._trainer.nets.state_dict()
         self._device = target
         self._policy.to(target)
@@ -252,14 +256,14 @@ class PPO(Stateful, EpochLearner):
 
     @property
     def arithmetic(self) -> int:
-        """2 where losses have had gradients at the outputs of networks since version 0.2, else 1."""
+        """2 where losses give gradients at the networks' outputs (since version 0.2), else 1."""
         return 2 if self._gradients == "autograd" else 1
 
     def fingerprint(self) -> str:
-        """Class, networks and hyperparameters as a short text; a snapshot fits a PPO with the same one."""
+        """Class, networks and hyperparameters as a short text, which a snapshot must match."""
         kinds = [type(self._policy.policy).__name__, type(self._critic).__name__, self._gradients, *self.domain_params]
         shapes = [*shapes_of(self._policy), *shapes_of(self._critic)]
-        config = replace(self.config, lr_decay_epochs=None)  # a run that goes on longer may stretch its schedule
+        config = replace(self.config, lr_decay_epochs=None)  # a run that is extended may stretch its schedule
         return fingerprint_of(self, *kinds, *shapes, described(config, PPOUpdate))
 
     # -- helpers -------------------------------------------------------------------------------------------------------
@@ -273,24 +277,29 @@ class PPO(Stateful, EpochLearner):
         return Trainer(nets, self.config)
 
     def _data_of(self, rollouts: Sequence[StepSequence]) -> OnPolicyData:
-        """Arrays of ``rollouts``; observations are what the policy sees."""
+        """Arrays of ``rollouts``; observations include the domain parameters that the policy observes."""
         data = collect_on_policy(rollouts, self.env_spec)
-        return with_domains(data, domain_rows(rollouts, self._told)) if self._told else data
+        return with_domains(data, domain_rows(rollouts, self._policy_params)) if self._policy_params else data
 
     def _prepare(
         self, data: OnPolicyData, rollouts: Sequence[StepSequence], returns_end: np.ndarray | None
     ) -> tuple[PPOData, float]:
         """Normalized inputs, log-probabilities, advantages and targets; explained variance of the old values."""
+        # Normalized observations, (T, obs_dim); with domain parameters the input of the critic, (T, obs_dim + D)
         observations = self._policy.normalized(data.observations)
         domain = self._normalizer.domains(rollouts, learn=True)
-        inputs = _side_by_side(observations, None if domain is None else np.repeat(domain, data.lengths, axis=0))
-        last = _side_by_side(self._policy.normalized(data.last_observations), domain)
+        inputs = _critic_inputs(observations, None if domain is None else np.repeat(domain, data.lengths, axis=0))
+        last = _critic_inputs(self._policy.normalized(data.last_observations), domain)
+        # V(s_t), (T,), and V of the observation after the last step of each rollout, (R,)
         values, last_values = self._trainer.nets.values(inputs, last, data.bounds)
         last_values = last_values if self.config.bootstrap_truncated else np.zeros_like(last_values)
         scaled = self.config.normalize_returns
         rewards = self._normalizer.scaled_rewards(data, self.discount) if scaled else data.rewards
+        # GAE (Schulman et al. 2016, arXiv:1506.02438): A_t = sum_l (gamma lambda)^l delta_{t+l}, (T,), with
+        # delta_t = r_t + gamma V(s_{t+1}) - V(s_t)
         weights = (self.config.discount, self.config.gae_lambda)
         advantages = data.advantages(values, last_values, rewards, *weights, returns_end).astype(np.float32)
+        # Targets of the values (TD(lambda) returns): R_t = A_t + V(s_t), (T,)
         targets = advantages + values
         spread = float(targets.var())
         batch = PPOData(
@@ -306,7 +315,7 @@ class PPO(Stateful, EpochLearner):
         return batch, 1.0 - float(advantages.var()) / spread if spread > 0 else math.nan
 
 
-def _usual_policy(spec: EnvSpec, generator: torch.Generator) -> ActingPolicy:
+def _default_policy(spec: EnvSpec, generator: torch.Generator) -> ActingPolicy:
     kind = GaussianMLPPolicy if isinstance(spec.action_space, gymnasium.spaces.Box) else CategoricalMLPPolicy
     return kind(spec, (64, 64), "tanh", init="orthogonal", generator=generator)
 
@@ -346,25 +355,25 @@ def _check_recurrent_critic(critic: nn.Module, width: int, device: torch.device)
         )
 
 
-def _side_by_side(observations: np.ndarray, domain: np.ndarray | None) -> np.ndarray:
-    """What the critic sees: ``observations (N, obs_dim)``, and the domain of each row ``(N, D)`` if it observes it."""
+def _critic_inputs(observations: np.ndarray, domain: np.ndarray | None) -> np.ndarray:
+    """Input of the critic: ``observations (N, obs_dim)`` and, if it observes them, domain parameters ``(N, D)``."""
     return observations if domain is None else np.concatenate([observations, domain], axis=1)
 
 
 def _wrapped(
-    policy: Any, normalize_observations: bool, scale_actions: bool, told: tuple[str, ...], env_spec: EnvSpec
+    policy: Any, normalize_observations: bool, scale_actions: bool, params: tuple[str, ...], env_spec: EnvSpec
 ) -> NormalizedPolicy:
     if not isinstance(policy, NormalizedPolicy):
-        more: dict[str, Any] = {"domain_params": told, "env_spec": env_spec} if told else {}
-        return NormalizedPolicy(policy, normalize_observations, scale_actions, **more)
+        options: dict[str, Any] = {"domain_params": params, "env_spec": env_spec} if params else {}
+        return NormalizedPolicy(policy, normalize_observations, scale_actions, **options)
     if policy.normalize_observations != normalize_observations:
         raise ValueError(
             f"normalize_observations must be {policy.normalize_observations}, as the given NormalizedPolicy has it, "
             f"got {normalize_observations}"
         )
-    if policy.domain_params != told:
+    if policy.domain_params != params:
         raise ValueError(
-            f"policy must observe {told} (privileged, domain_params), got one that observes {policy.domain_params}"
+            f"policy must observe {params} (privileged, domain_params), got one that observes {policy.domain_params}"
         )
     return policy
 

@@ -1,7 +1,7 @@
 """Networks of PPO as its gradient step uses them: by hand in NumPy, or by automatic differentiation.
 
-Small feed-forward networks are several times faster by hand. All others, those that remember among them, are computed
-by autograd, on any device.
+Small feed-forward networks are several times faster by hand. All others, recurrent ones included, use autograd, on any
+device.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def can_train(policy: nn.Module, critic: nn.Module) -> bool:
     if type(policy) not in (GaussianMLPPolicy, CategoricalMLPPolicy) or policy.encoder is not None:
         return False
     check_layers(policy, policy.net)
-    # A critic of somebody else may compute something else.
+    # A user's critic may compute something else.
     if type(critic) is not MLP or not all(map(is_plain, critic.layers)):
         return False
     if isinstance(policy, CategoricalMLPPolicy) and policy.noise_dim != 1:
@@ -65,7 +65,7 @@ def can_train(policy: nn.Module, critic: nn.Module) -> bool:
 
 
 class Rows(NamedTuple):
-    """What networks take of a minibatch: B rows of observations and critic inputs, and actions."""
+    """Network inputs of a minibatch: B rows of observations, critic inputs and actions."""
 
     observations: np.ndarray
     critic_inputs: np.ndarray
@@ -105,7 +105,7 @@ def _kernel(net: MLP, layers: _Layers, gradients: _Layers, memory: Memory) -> Pe
 
 
 class _Actor(ABC):
-    """A policy: log-probabilities of actions and the mean entropy, and their gradient."""
+    """A policy: log-probabilities of actions, the mean entropy, and their gradients."""
 
     kernel: Perceptrons
 
@@ -115,12 +115,12 @@ class _Actor(ABC):
 
     @abstractmethod
     def pull(self, d_log_prob: np.ndarray, d_entropy: float) -> None:
-        """Write the gradient of the parameters, from those ``(B,)`` of ``ln pi`` and of the mean entropy."""
+        """Write the gradient of the parameters, from ``dL/dln pi`` ``(B,)`` and ``dL/dH`` of the mean entropy."""
 
 
 @final
 class _GaussianActor(_Actor):
-    """``N(mu(s), sigma^2)`` with one ``ln sigma`` ``(A,)``, at least ``least``, which may be fixed."""
+    """``N(mu(s), sigma^2)`` with a state-independent ``ln sigma`` ``(A,)`` of at least ``least``, perhaps fixed."""
 
     def __init__(
         self, kernel: Perceptrons, log_std: np.ndarray, d_log_std: np.ndarray, least: float, is_learned: bool
@@ -130,6 +130,7 @@ class _GaussianActor(_Actor):
         self._bounded, self._rows = log_std, gaussian_rows(log_std[None], log_std[None], log_std)
 
     def evaluate(self, observations: np.ndarray, actions: np.ndarray) -> tuple[np.ndarray, float]:
+        # mu(s), (B, A); z = (a - mu) / sigma, (B, A); ln pi = -sum_i (z_i^2 / 2 + ln sigma_i + ln(2 pi) / 2), (B,)
         mean = self.kernel(observations)[0]
         self._bounded = log_std = np.maximum(self._log_std, np.float32(self._least))
         self._rows = rows = gaussian_rows(actions, mean, log_std)
@@ -137,35 +138,37 @@ class _GaussianActor(_Actor):
 
     def pull(self, d_log_prob: np.ndarray, d_entropy: float) -> None:
         _, z, inverse_std, _ = self._rows
-        # d ln pi / d mu = z / sigma
+        # d ln pi / d mu = z / sigma, (B, A)
         d_mean = z * d_log_prob[:, None]
         d_mean *= inverse_std
         if self._is_learned:
-            # d ln pi / d ln sigma = z^2 - 1, d H / d ln sigma = 1
+            # d ln pi / d ln sigma = z^2 - 1, (B, A), summed over the batch; d H / d ln sigma = 1, (A,)
             np.multiply(z, z, out=z)
             z -= np.float32(1.0)
             np.matmul(d_log_prob, z, out=self._d_log_std)
             self._d_log_std += np.float32(d_entropy)
-            self._d_log_std *= self._log_std >= self._bounded  # below the bound it is constant
+            self._d_log_std *= self._log_std >= self._bounded  # no gradient below the bound
         self.kernel.pull(d_mean[None])
 
 
 @final
 class _CategoricalActor(_Actor):
-    """Choices with probabilities ``softmax(f(s))``."""
+    """A categorical policy, ``pi(a | s) = softmax(f(s))_a``."""
 
     def __init__(self, kernel: Perceptrons) -> None:
         self.kernel = kernel
         self._log_probs = self._actions = self._entropy = np.zeros(0, dtype=np.float32)
 
     def evaluate(self, observations: np.ndarray, actions: np.ndarray) -> tuple[np.ndarray, float]:
+        # ln pi(. | s) = log softmax(f(s)), (B, n); ln pi(a | s) and H, (B,)
         self._log_probs, self._actions = log_softmax(self.kernel(observations)[0]), actions
         log_prob, self._entropy = categorical_log_prob(self._log_probs, actions)
         return log_prob, float(np.add.reduce(self._entropy) / len(self._entropy))
 
     def pull(self, d_log_prob: np.ndarray, d_entropy: float) -> None:
-        of_rows = np.full(len(d_log_prob), d_entropy / len(d_log_prob), dtype=np.float32)
-        d_logits = categorical_log_prob_gradient(self._log_probs, self._actions, self._entropy, d_log_prob, of_rows)
+        # dL/dlogits, (B, n), from dL/dln pi(a | s), (B,), and dL/dH of each row, (B,)
+        d_entropies = np.full(len(d_log_prob), d_entropy / len(d_log_prob), dtype=np.float32)
+        d_logits = categorical_log_prob_gradient(self._log_probs, self._actions, self._entropy, d_log_prob, d_entropies)
         self.kernel.pull(d_logits[None])
 
 
@@ -176,7 +179,7 @@ class KernelNets(PPONets[Rows]):
     Args:
         policy: A policy that ``can_train`` accepts.
         critic: Its critic.
-        config: The numbers of the optimizer.
+        config: Hyperparameters of the optimizer.
     """
 
     state_parts = parts(first="_optimizer.first.0", second="_optimizer.second.0", num_steps="num_steps")
@@ -192,7 +195,7 @@ class KernelNets(PPONets[Rows]):
             (policy.net, _layers_of(of_actor, policy.net)),
             (critic, _layers_of(of_critic, critic)),
         ]
-        memory = Memory()  # they take turns
+        memory = Memory()  # shared: policy and critic take turns
         kernel = _kernel(policy.net, self._layers[0][1], _layers_of(d_actor, policy.net), memory)
         self._actor: _Actor = (
             _GaussianActor(kernel, self._log_std, d_log_std, policy.min_log_std, policy.log_std.requires_grad)
@@ -221,7 +224,7 @@ class KernelNets(PPONets[Rows]):
         return np.concatenate([self._judge(critic_inputs[rows])[0, :, 0].copy() for rows in pieces])
 
     def minibatches(self, data: PPOData, generator: np.random.Generator) -> Iterator[tuple[Rows, Targets]]:
-        """See ``PPONets``; rows are shuffled once, so that each minibatch is a piece of contiguous memory."""
+        """See ``PPONets``; rows are shuffled once, so that each minibatch is contiguous in memory."""
         order = generator.permutation(len(data.advantages))
         observations = data.observations[order]
         shared = data.critic_inputs is data.observations
@@ -233,7 +236,7 @@ class KernelNets(PPONets[Rows]):
         for begin in range(0, len(order), self._config.batch_size):
             piece = [column[begin : begin + self._config.batch_size] for column in columns]
             if self._config.normalize_advantages:
-                piece[4] = standardize(piece[4])
+                piece[4] = standardize(piece[4])  # advantages, (B,)
             yield Rows(*piece[:3]), Targets(*piece[3:])
 
     def policy(self, inputs: Rows) -> tuple[np.ndarray, float]:
@@ -283,14 +286,14 @@ class KernelNets(PPONets[Rows]):
         self._optimizer.steps = value
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Copied piece by piece, the layers would be views of the flat vector no more.
+        # A plain copy would detach the layers from the flat vector that they are views of.
         return KernelNets, (self._policy, self._critic, self._config), self.state_dict()
 
     def __setstate__(self, tree: Mapping[str, Any]) -> None:
         self.load_state_dict(tree)
 
     def _read_modules(self) -> None:
-        # Before every epoch: somebody may have loaded other weights.
+        # Before every epoch: other weights may have been loaded.
         for module, layers in self._layers:
             for linear, weight, bias in zip(module.layers, *layers, strict=True):
                 weight[...] = linear.weight.detach().numpy().T
@@ -309,10 +312,10 @@ _ROWS_AT_ONCE = 16384
 
 
 class Tensors(NamedTuple):
-    """What networks take of a minibatch of B steps.
+    """Network inputs of a minibatch of B steps.
 
-    ``observations`` and ``actions`` of a recurrent policy, and ``critic_inputs`` of a recurrent critic, are those of
-    whole rollouts ``(N, T, ...)``, in which ``inside (B,)`` are the places of steps, row by row; else ``(B, ...)``.
+    ``observations`` and ``actions`` of a recurrent policy, and ``critic_inputs`` of a recurrent critic, are padded
+    rollouts ``(N, T, ...)``; ``inside (B,)`` are the flat indices of their steps, row by row. Else ``(B, ...)``.
     """
 
     observations: Tensor
@@ -325,27 +328,27 @@ class Tensors(NamedTuple):
 class AutogradNets(PPONets[Tensors]):
     """The modules themselves, trained with ``torch.optim.Adam``.
 
-    A minibatch of a recurrent policy (or critic) holds whole rollouts, side by side from their beginnings with an empty
-    memory; as many as have about ``batch_size`` steps together.
+    A minibatch of a recurrent policy (or critic) holds complete rollouts, padded and starting from a zero hidden state,
+    with about ``batch_size`` steps in total.
 
     Args:
         policy: Has ``evaluate_actions(obs, actions) -> (log_prob, entropy)``; a recurrent one takes sequences
             ``(N, T, ...)``.
-        critic: Called as ``critic(inputs (..., D)) -> (..., 1)``; a ``RecurrentCritic`` with whole rollouts
+        critic: Called as ``critic(inputs (..., D)) -> (..., 1)``; a ``RecurrentCritic`` with complete rollouts
             ``(N, T, D)``.
-        config: The numbers of the optimizer.
-        device: Where the modules live.
+        config: Hyperparameters of the optimizer.
+        device: Device of the modules.
     """
 
     state_parts = "_optimizer"
 
     def __init__(self, policy: ActingPolicy, critic: nn.Module, config: PPOConfig, device: torch.device) -> None:
         self._policy, self._critic, self._config, self._device = policy, critic, config, device
-        self._recurrent, self._critic_remembers = policy.info.recurrent, isinstance(critic, RecurrentCritic)
+        self._recurrent, self._critic_is_recurrent = policy.info.recurrent, isinstance(critic, RecurrentCritic)
         self._takes_one_row = takes_one_row(policy)
         if not any(p.requires_grad for p in policy.parameters()):
             raise ValueError(
-                "policy must have parameters that are learned, got none: let at least one layer keep requires_grad=True"
+                "policy must have trainable parameters, got none: let at least one layer keep requires_grad=True"
             )
         self._parameters = [p for p in (*policy.parameters(), *critic.parameters()) if p.requires_grad]
         self._optimizer = torch.optim.Adam(self._parameters, lr=config.learning_rate, eps=config.adam_eps, foreach=True)
@@ -370,8 +373,8 @@ class AutogradNets(PPONets[Tensors]):
     def values(
         self, critic_inputs: np.ndarray, last_inputs: np.ndarray, bounds: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """See ``PPONets``; a recurrent critic sees the last observation of a rollout after all others."""
-        if not self._critic_remembers:
+        """See ``PPONets``; a recurrent critic gets the last observation of a rollout after all others."""
+        if not self._critic_is_recurrent:
             return self._row_values(critic_inputs), self._row_values(last_inputs)
         is_last = np.zeros(len(critic_inputs) + len(last_inputs), dtype=bool)
         ends = bounds + np.arange(len(bounds))
@@ -387,9 +390,9 @@ class AutogradNets(PPONets[Tensors]):
         return torch.cat(parts).cpu().numpy()
 
     def minibatches(self, data: PPOData, generator: np.random.Generator) -> Iterator[tuple[Tensors, Targets]]:
-        """See ``PPONets``; one row that is left over joins the minibatch before it where a gradient needs several."""
+        """See ``PPONets``; a single left-over row joins the previous minibatch where a gradient needs several."""
         size = self._config.batch_size
-        if self._recurrent or self._critic_remembers:
+        if self._recurrent or self._critic_is_recurrent:
             order = generator.permutation(len(data.bounds) - 1).tolist()
             pieces = [np.array(group) for group in rollout_groups(order, data.bounds, size)]
             left_over = int(np.diff(data.bounds)[pieces[-1]].sum())
@@ -403,23 +406,23 @@ class AutogradNets(PPONets[Tensors]):
             yield self._tensors_of(data, chosen)
 
     def _tensors_of(self, data: PPOData, chosen: np.ndarray) -> tuple[Tensors, Targets]:
-        """Rows (or rollouts, where something remembers) ``chosen`` of ``data`` on the device."""
-        by_rollout = self._recurrent or self._critic_remembers
+        """Rows (or rollouts, for recurrent networks) ``chosen`` of ``data`` on the device."""
+        by_rollout = self._recurrent or self._critic_is_recurrent
         rows = rows_of_rollouts(data.bounds, chosen) if by_rollout else chosen
         inside = np.flatnonzero(inside_rollouts(data.bounds, chosen)) if by_rollout else np.zeros(0, dtype=np.int64)
 
-        def seen(column: np.ndarray, padded: bool) -> Tensor:
+        def tensor(column: np.ndarray, padded: bool) -> Tensor:
             return self._tensor(pad_rollouts(column, data.bounds, chosen) if padded else column[rows])
 
         tensors = Tensors(
-            seen(data.observations, self._recurrent),
-            seen(data.actions, self._recurrent),
-            seen(data.critic_inputs, self._critic_remembers),
+            tensor(data.observations, self._recurrent),
+            tensor(data.actions, self._recurrent),
+            tensor(data.critic_inputs, self._critic_is_recurrent),
             self._tensor(inside),
         )
         columns = (data.log_probs, data.advantages, data.targets, data.values)
         targets = Targets(*(self._tensor(column[rows]) for column in columns))
-        advantages = targets.advantages
+        advantages = targets.advantages  # (B,)
         if self._config.normalize_advantages and len(advantages) > 1:
             advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
         return tensors, targets._replace(advantages=advantages)
@@ -429,7 +432,7 @@ class AutogradNets(PPONets[Tensors]):
         self._optimizer.zero_grad(set_to_none=True)
         log_prob, entropies = self._policy.evaluate_actions(inputs.observations, inputs.actions)
         if self._recurrent:
-            # Padding lies behind the end of a rollout, where it changes no earlier step; no gradient comes from it.
+            # Padding follows the end of a rollout, where it affects no earlier step; it gets no gradient.
             log_prob, entropies = log_prob.flatten()[inputs.inside], entropies.flatten()[inputs.inside]
         self._outputs = log_prob, entropies.mean()
         return log_prob.detach(), self._outputs[1].detach()
@@ -438,14 +441,14 @@ class AutogradNets(PPONets[Tensors]):
         """See ``PPONets``."""
         outputs, self._outputs = self._outputs, ()
         grads = (d_log_prob, torch.full_like(outputs[1], d_entropy))
-        # What nothing is learned of (the entropy, where the deviation is fixed) has no gradient.
+        # Outputs without trainable parameters (the entropy, where the deviation is fixed) have no gradient.
         learned = [i for i, output in enumerate(outputs) if output.requires_grad]
         torch.autograd.backward([outputs[i] for i in learned], [grads[i] for i in learned])
 
     def critic(self, inputs: Tensors) -> Tensor:
         """See ``PPONets``."""
         values = self._critic(inputs.critic_inputs)[..., 0]
-        if self._critic_remembers:
+        if self._critic_is_recurrent:
             values = values.flatten()[inputs.inside]
         self._values = values
         return values.detach()
@@ -453,13 +456,13 @@ class AutogradNets(PPONets[Tensors]):
     def pull_critic(self, d_values: Tensor) -> None:
         """See ``PPONets``."""
         values, self._values = self._values, None
-        if values is not None and values.requires_grad:  # a critic may be fixed
+        if values is not None and values.requires_grad:  # the critic may be frozen
             values.backward(d_values)
 
     def descend(self, learning_rate: float) -> float:
         """See ``PPONets``."""
-        most = float("inf") if self._config.max_grad_norm is None else self._config.max_grad_norm
-        norm = nn.utils.clip_grad_norm_(self._parameters, most)
+        max_norm = float("inf") if self._config.max_grad_norm is None else self._config.max_grad_norm
+        norm = nn.utils.clip_grad_norm_(self._parameters, max_norm)
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate
         self._optimizer.step()

@@ -1,4 +1,4 @@
-"""PPO's gradient step, and its passes over the data; networks are computed by hand or by automatic differentiation."""
+"""PPO's gradient step, and its passes over the data, for networks by hand or by automatic differentiation."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _KL_SLACK = 1.5
 
 @dataclass(frozen=True)
 class PPOData:
-    """What the passes go over: T steps of R rollouts, one after the other; float32 (indices for choices).
+    """Data of an epoch: T steps of R concatenated rollouts; float32 (indices for choices).
 
-    ``observations (T, obs_dim)`` are normalized; ``critic_inputs (T, obs_dim + D)`` may tell more; ``actions (T, ...)``
-    are the policy's own; ``log_probs``, ``advantages``, ``targets`` of the values, ``values`` are ``(T,)``; ``bounds
-    (R+1,)``.
+    ``observations (T, obs_dim)`` are normalized; ``critic_inputs (T, obs_dim + D)`` may hold domain parameters, too;
+    ``actions (T, ...)`` are those of the network, before scaling; ``log_probs``, ``advantages``, ``targets`` of the
+    values, and old ``values`` are ``(T,)``; ``bounds`` of rollouts ``(R+1,)``.
     """
 
     observations: np.ndarray
@@ -39,13 +39,13 @@ class PPOData:
 
 
 class Targets(NamedTuple):
-    """What a step of B rows is fitted to, all ``(B,)``, arrays of NumPy or torch.
+    """Targets of a minibatch of B rows, all ``(B,)``, arrays of NumPy or torch.
 
     Attributes:
-        log_probs: Of the actions, when they were chosen.
-        advantages: Normalized, if that is wanted.
-        returns: What the values are fitted to.
-        values: What they were before the passes.
+        log_probs: ``ln pi_old(a | s)``, from when the actions were sampled.
+        advantages: Advantages, normalized if configured.
+        returns: Targets of the values.
+        values: ``V_old(s)``, from before the passes.
     """
 
     log_probs: Any
@@ -55,7 +55,7 @@ class Targets(NamedTuple):
 
 
 class StepReport(NamedTuple):
-    """What one minibatch showed, before the step that it gave rise to (none if ``grad_norm`` is ``None``)."""
+    """Metrics of one minibatch, from before its gradient step (``grad_norm`` is ``None`` if none was taken)."""
 
     policy_loss: float
     value_loss: float
@@ -66,13 +66,13 @@ class StepReport(NamedTuple):
 
 
 Inputs = TypeVar("Inputs")
-"""What networks take of a minibatch."""
+"""Network inputs of a minibatch."""
 
 
 class PPONets(Stateful, ABC, Generic[Inputs]):
     """Policy and critic as a gradient step uses them: outputs, then a step from the gradients at the outputs.
 
-    The state is that of the optimizer: the modules are saved by the learner.
+    The state is the optimizer's: the learner saves the modules.
     """
 
     @abstractmethod
@@ -91,31 +91,31 @@ class PPONets(Stateful, ABC, Generic[Inputs]):
 
     @abstractmethod
     def policy(self, inputs: Inputs) -> tuple[Any, Any]:
-        """``ln pi(a | s)`` ``(B,)``, and the mean entropy ``()`` of pi; without gradient."""
+        """``ln pi(a | s)`` ``(B,)``, and the mean entropy ``()`` of pi; detached."""
 
     @abstractmethod
     def pull_policy(self, d_log_prob: Any, d_entropy: float) -> None:
-        """Find the gradient of the parameters from those ``(B,)`` and ``()`` of what ``policy`` gave last."""
+        """Set the gradient of the parameters, from ``dL/dln pi`` ``(B,)`` and ``dL/dH`` of the last ``policy`` call."""
 
     @abstractmethod
     def critic(self, inputs: Inputs) -> Any:
-        """``V(s)`` ``(B,)``, without gradient; what was asked of the policy before must have been pulled."""
+        """``V(s)`` ``(B,)``, detached; ``pull_policy`` must come between ``policy`` and this."""
 
     @abstractmethod
     def pull_critic(self, d_values: Any) -> None:
-        """Find the gradient of the parameters from that ``(B,)`` of what ``critic`` gave last, and add it."""
+        """Add the gradient of the parameters, from ``dL/dV`` ``(B,)`` of the last ``critic`` call."""
 
     @abstractmethod
     def descend(self, learning_rate: float) -> float:
-        """A step of Adam along the gradient that was found, which is limited; the norm that it had."""
+        """One Adam step with the accumulated gradient, clipped; returns its norm before clipping."""
 
     @abstractmethod
     def numbers(self, *values: Any) -> list[float]:
-        """Numbers ``()`` as Python's, in one copy from the device."""
+        """Scalars ``()`` as Python floats, in one copy from the device."""
 
     @abstractmethod
     def finish(self) -> None:
-        """Bring the modules up to date after the passes."""
+        """Update the modules after the passes."""
 
 
 @final
@@ -123,27 +123,34 @@ class Trainer:
     """Trains a policy and a critic.
 
     Args:
-        nets: Both.
-        config: The weights of the losses.
+        nets: Policy and critic.
+        config: Hyperparameters of the steps.
     """
 
     def __init__(self, nets: PPONets[Any], config: PPOConfig) -> None:
         self.nets, self.config = nets, config
 
     def train_minibatch(self, inputs: Any, targets: Targets, learning_rate: float) -> StepReport:
-        """One gradient step down ``L_policy + c_v L_value - c_e H``, unless the policy has moved too far."""
+        """One gradient step down ``L_policy + c_v L_value - c_e H`` (Schulman et al. 2017, equation 9, negated).
+
+        No step is taken where the policy has moved too far from the one that collected the data (``target_kl``).
+        """
         config, size = self.config, len(targets.advantages)
-        # L_policy = -mean(min(r A, clip(r, 1 - c, 1 + c) A)) (Schulman et al. 2017, equation 7), and -c_e H
+        # ln pi(a | s), (B,), and the mean entropy H, ()
         log_prob, entropy = self.nets.policy(inputs)
+        # L_policy = -mean(min(r A, clip(r, 1 - c, 1 + c) A)), r = exp(ln pi - ln pi_old), (B,) (equation 7)
         surrogate = clipped_surrogate(log_prob, targets.log_probs, targets.advantages, config.clip_range)
+        # dL/dln pi, (B,), and dL/dH = -c_e, back to the policy's parameters
         self.nets.pull_policy(surrogate.d_log_prob, -config.entropy_coeff)
-        # L_value = mean((V - R)^2), times c_v
+        # L_value = mean((V(s) - R)^2), times c_v; V and dL/dV, (B,)
         values = self.nets.critic(inputs)
         error = clipped_value_loss(values, targets.returns, targets.values, config.value_clip_range)
         self.nets.pull_critic(config.value_coeff * error.d_values)
+        # Sums over the batch, (), in one copy from the device
         objective, squares, kl, num_clipped, entropy = self.nets.numbers(
             surrogate.objective, error.squares, surrogate.kl, surrogate.num_clipped, entropy
         )
+        # Early stopping on the approximate KL(pi_old || pi); otherwise Adam with a clipped gradient norm
         too_far = config.target_kl is not None and kl / size > _KL_SLACK * config.target_kl
         norm = None if too_far else self.nets.descend(learning_rate)
         return StepReport(-objective / size, squares / size, entropy, kl / size, num_clipped / size, norm)
@@ -156,17 +163,17 @@ def run_passes(
     generator: np.random.Generator,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, float]:
-    """``num_passes`` over ``data``, fewer where the policy moves too far; averages over the minibatches."""
-    most = trainer.config.num_passes * -(-len(data.advantages) // trainer.config.batch_size)
+    """``num_passes`` over ``data``, fewer where the policy moves too far; returns averages over the minibatches."""
+    max_steps = trainer.config.num_passes * -(-len(data.advantages) // trainer.config.batch_size)
     if progress is not None:
-        progress(0, most)
+        progress(0, max_steps)
     reports: list[StepReport] = []
     passes = 0
     for _ in range(trainer.config.num_passes):
         for inputs, targets in trainer.nets.minibatches(data, generator):
             reports.append(trainer.train_minibatch(inputs, targets, learning_rate))
             if progress is not None:
-                progress(min(len(reports), most), most)
+                progress(min(len(reports), max_steps), max_steps)
             if reports[-1].grad_norm is None:
                 break
         else:

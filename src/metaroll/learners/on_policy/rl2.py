@@ -1,4 +1,4 @@
-"""RL2: fast adaptation by the memory of a recurrent policy, trained by PPO on whole trials."""
+"""RL2: fast adaptation by the hidden state of a recurrent policy, trained with PPO on complete trials."""
 
 from __future__ import annotations
 
@@ -25,42 +25,42 @@ __all__ = ["RL2"]
 
 
 class RL2(Stateful, EpochLearner, MetaRLAlgorithm):
-    """RL^2 (Duan et al. 2016, arXiv:1611.02779): a policy whose memory learns in a task what the task is.
+    """RL^2 (Duan et al. 2016, arXiv:1611.02779): a recurrent policy that identifies the task in its hidden state.
 
-    It is trained by PPO on trials (``TrialWrapper``): several episodes of one task are one rollout, and an observation
-    tells the last action, reward and ending, too. The memory goes over the ends of episodes, and so does the return:
-    an episode is worth what it earns, and what it lets the later ones earn. Policy and critic are trained by
-    backpropagation through whole trials.
+    It is trained with PPO on trials (``TrialWrapper``): several episodes of one task form one rollout, and observations
+    include the last action, reward and end of episode. Hidden state and return continue across the ends of episodes:
+    an episode is worth its own return, and the returns that it enables later. Policy and critic are trained by
+    backpropagation through complete trials.
 
-    To adapt is to remember: the memory is run over the given episodes, as if they had been the first ones of a trial,
-    and the adapted policy begins from there. What it remembers follows from these episodes alone, whichever
-    policy is given with them. Adapt after every episode from all of them (``posterior_sampling`` of a
-    ``MetaEvaluator``), and the policy acts as it does in a trial.
+    Adaptation runs the recurrent network over the given episodes, as if they were the first of a trial; the adapted
+    policy starts from the resulting hidden state, which depends on these episodes alone, not on the policy passed with
+    them. With adaptation after every episode from all episodes so far (``posterior_sampling`` of a ``MetaEvaluator``),
+    the policy acts as it does in a trial.
 
     Args:
         learner: A PPO on the spec of a ``TrialWrapper``, with a recurrent policy (``GRUGaussianPolicy``,
-            ``CategoricalGRUPolicy``) and a recurrent critic (``GRUCritic``): one that sees single steps cannot tell
-            what has been found out. Its ``max_path_length`` is the length of a trial. A trial ends with its last
-            episode, after which nothing counts: ``bootstrap_truncated=False``.
+            ``CategoricalGRUPolicy``) and a recurrent critic (``GRUCritic``): the value depends on what the trial has
+            revealed so far. Its ``max_path_length`` is the length of a trial. No value is bootstrapped after the last
+            episode of a trial: ``bootstrap_truncated=False``.
         config: Settings; ``None`` means the defaults.
-        evaluation_env: What makes the environment of evaluations, in which one episode is a rollout; ``None`` means
-            that which it is trained in.
-        train_tasks: Tasks that it is trained in, which must not be tested; ``None`` where they are drawn without end.
-        options: Settings by name, in place of those of ``config``.
+        evaluation_env: Constructor of the evaluation environment, where one episode is a rollout; ``None`` means the
+            training environment.
+        train_tasks: Training tasks, which must not be tested; ``None`` for an infinite set.
+        options: Settings by name; they override those of ``config``.
 
     Attributes:
-        learner: What is updated. Policy, critic, spaces, limits and evaluations are its own.
-        policy: What acts in trials, beginning with an empty memory.
+        learner: The PPO that is updated; policy, critic, spaces, limits and evaluations come from it.
+        policy: The policy in trials; its hidden state starts at zero.
         critic: The value function.
         env_spec: Spaces of the environment, a ``TrialWrapper``.
         discount: Discount factor of the learner.
         max_path_length: Maximum number of steps of a trial.
-        evaluate_every: Evaluate after every so many epochs; 0 means never.
+        evaluate_every: Evaluate every n epochs; 0 means never.
         test_env_sampler: Task sampler of the evaluations.
 
     Raises:
-        TypeError: ``learner`` is no PPO, or its policy or critic remembers nothing.
-        ValueError: Its environment is no trial, or it counts what would follow a trial.
+        TypeError: ``learner`` is not a PPO, or its policy or critic is not recurrent.
+        ValueError: Its environment has no trials, or it bootstraps after the end of a trial.
     """
 
     adapts_again = True
@@ -104,11 +104,11 @@ class RL2(Stateful, EpochLearner, MetaRLAlgorithm):
         return self.learner.collect(runner, self.config.trials_per_epoch)
 
     def update(self, rollouts: Sequence[StepSequence], progress: Progress | None = None) -> dict[str, float]:
-        """Improve policy and critic with trials of the present policy; what it took and gave.
+        """Improve policy and critic with trials of the current policy.
 
         Returns:
-            What the learner tells (``return`` is that of a whole trial), and the average returns of the first and the
-            last episode of a trial, ``return_first`` and ``return_last``.
+            Metrics of the learner (``return`` is that of a complete trial), and the average returns of the first and
+            the last episode of a trial, ``return_first`` and ``return_last``.
         """
         if not rollouts:
             raise ValueError("rollouts must hold at least one trial, got none")
@@ -116,7 +116,7 @@ class RL2(Stateful, EpochLearner, MetaRLAlgorithm):
         cut = None
         if not self.config.across_episodes:
             cut = episode_ends(trials)
-            cut[trials.bounds[1:] - 1] = False  # the end of a trial is the learner's to judge
+            cut[trials.bounds[1:] - 1] = False  # the learner handles the end of a trial
         return {**self.learner.update(trials, progress, returns_end=cut), **trial_metrics(trials)}
 
     def to(self, device: str | torch.device | None = None) -> None:
@@ -126,45 +126,45 @@ class RL2(Stateful, EpochLearner, MetaRLAlgorithm):
     # -- adapting ------------------------------------------------------------------------------------------------------
 
     def get_exploration_policy(self) -> TrialMemoryPolicy:
-        """A copy of the policy that remembers nothing yet."""
+        """A copy of the policy with a zero hidden state."""
         return TrialMemoryPolicy(copy.deepcopy(self.learner.policy), self.num_told)
 
     def adapt_policy(self, exploration_policy: Any, exploration_trajectories: Any) -> TrialMemoryPolicy:
-        """The policy with the memory of the trajectories, which it ran through one after the other.
+        """The policy with the hidden state after all trajectories, in order.
 
         Args:
-            exploration_policy: From ``get_exploration_policy()``, or from here. The caller gives it up.
+            exploration_policy: From ``get_exploration_policy()``, or from this method. It is consumed.
             exploration_trajectories: ``TrajectoryBatch``, ``StepSequence`` or a sequence of them, all of one task:
                 episodes (or whole trials) of a ``TrialWrapper``, oldest first.
         """
         return self.adapt_policies([exploration_policy], [exploration_trajectories])[0]
 
     def adapt_policies(self, policies: Sequence[Any], batches: Sequence[Any]) -> list[TrialMemoryPolicy]:
-        """See ``MetaRLAlgorithm``: policies with the same weights are run together, step by step as they act."""
+        """See ``MetaRLAlgorithm``: policies with the same weights are run as one batch, step by step."""
         return remember_trials(policies, batches)
 
     # -- snapshots -----------------------------------------------------------------------------------------------------
 
     def fingerprint(self) -> str:
-        """Learner and own numbers as a short text; a snapshot fits an RL2 with the same one."""
+        """Learner and settings as a short text, which a snapshot must match."""
         own = (self.config.trials_per_epoch, self.config.across_episodes)
         return fingerprint_of(self, f"{self.learner.fingerprint()} {own!r}")
 
     @property
     def arithmetic(self) -> int:
-        """That of the learner."""
+        """``arithmetic`` of the learner."""
         return self.learner.arithmetic
 
 
 def _check_memories(learner: PPO) -> None:
     if not learner.policy.info.recurrent:
         raise TypeError(
-            f"policy of the learner must remember (GRUGaussianPolicy, CategoricalGRUPolicy), got "
+            f"policy of the learner must be recurrent (GRUGaussianPolicy, CategoricalGRUPolicy), got "
             f"{type(learner.policy.policy).__name__}"
         )
     critic = learner.critic
     if not isinstance(critic, RecurrentCritic):
         raise TypeError(
-            f"critic of the learner must remember, as GRUCritic(env_spec.obs_dim) does: what a trial is worth depends "
-            f"on what has been found out in it; got {type(critic).__name__}"
+            f"critic of the learner must be recurrent, such as GRUCritic(env_spec.obs_dim): the value of a trial "
+            f"depends on what it has revealed so far; got {type(critic).__name__}"
         )
