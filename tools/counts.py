@@ -239,15 +239,15 @@ COUNTS |= {
 
 MISSED = {
     "files": "tried: (1) modules of 90 lines or fewer with at most one importer put into it: 57, of which eight were "
-    "read and none inlined (generated, named in users' files, loaded by a registry, or a formula with its source); (2) all "
-    "172 modules under 100 lines inlined, counted: 385 would be left. The bound is that of a library of half the size.",
+    "read and none inlined (generated, named in users' files, loaded by a registry, or a formula with its source); (2) "
+    "all 172 modules under 100 lines inlined, counted: 385 would be left. The bound is that of a library of half the size.",
     "classes": "tried: (1) hill climbing, four epoch loops, nine setups and 25 descriptions became one of each "
     "(issues before): configs and contracts that replaced them are classes, too; (2) classes without bases and "
     "`__init__`, which functions might replace: 17, nearly all of them mixins. 267 are dataclasses, 132 named tuples, "
     "39 errors, 26 protocols.",
     "code tokens": "tried: (1) one of each idea (perceptron, loop, memory, description, reader), one drawing of "
-    "charts, four functions that tests alone used: thousands of tokens went, and as many came with contracts, views, rooms of "
-    "names and declared state; (2) the 203 pairs that a search for duplicates lists: signatures of protocols and "
+    "charts, four functions that tests alone used: thousands of tokens went, and as many came with contracts, views, "
+    "rooms of names and declared state; (2) the 203 pairs that a search for duplicates lists: signatures of protocols and "
     "documented constructors. What is missing to the bound is as much as all of `lab`, so only features could go.",
     "code tokens of the core": "as code tokens.",
     "Adams": "tried: (1) one step for both kinds of arrays, through the moments of `functional/adam.py`: 34 to 39 % of "
@@ -264,8 +264,8 @@ MISSED = {
     "`learn` that resolves nothing again: 110. 30 of the files are entered for three calls or fewer, each a check or a "
     "notice; a third is the display and the snapshot.",
     "moves to the first step": "tried: (1) options in one pass, names of a run's options renamed where files are "
-    "read: 1,340 to 1,016; (2) `agent()` that builds nothing: 852, and `learn` that resolves nothing again: 783, not kept, as "
-    "errors of building would come at `learn`. With 110 files the least is about 109.",
+    "read: 1,340 to 1,016; (2) `agent()` that builds nothing: 852, and `learn` that resolves nothing again: 783, not "
+    "kept, as errors of building would come at `learn`. With 110 files the least is about 109.",
     "files of a gradient step": "tried: (1) a plain batch cut without `data_format.py`: 15 to 14; (2) products as "
     "partial functions of torch: 14. The rest are rooms (checks, seeding, replay, formulas), which are not merged.",
     "calls of a gradient step": "tried: (1) memory of all layers in one call, the kind of a layer chosen once: 313 to "
