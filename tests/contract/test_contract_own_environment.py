@@ -39,13 +39,13 @@ def test_the_report_is_the_one_that_is_shown(folder):
     out = run_script(folder, code)
     for line, found in zip(shown, out.splitlines(), strict=False):
         assert found.startswith(line)
-    assert out.splitlines()[len(shown) + 1] == "Cart is a family of tasks as it should be"
+    assert out.splitlines()[len(shown) + 1] == "Cart is ready as a family of tasks"
 
 
 def test_the_commands_run(folder):
     commands = re.findall(r"^\$ metaroll (.*)$", PAGE, flags=re.MULTILINE)
     assert [command.split()[0] for command in commands] == ["check", "train", "evaluate"]
-    assert "my_env:family is a family of tasks as it should be" in run_command(folder, f"{commands[0]} --quick")
+    assert "my_env:family is ready as a family of tasks" in run_command(folder, f"{commands[0]} --quick")
     small = "--epochs 1 --num-train-tasks 3 --num-test-tasks 2 --meta-batch-size 2 --batch-size 16 --num-tasks-sample 2"
     small += " --num-initial-steps 50 --num-steps-prior 50 --num-extra-rl-steps-posterior 50 --num-steps-per-epoch 2"
     small += " --hidden-sizes 16 16 --encoder-hidden-sizes 16 --quiet"

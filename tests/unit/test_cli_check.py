@@ -20,14 +20,14 @@ def run(capsys, *arguments: str) -> tuple[int, str, str]:
 def test_a_good_family_passes(capsys):
     status, out, err = run(capsys, "point-robot", "--quick")
     assert (status, err) == (0, "")
-    assert "point-robot is a family of tasks as it should be" in out
+    assert "point-robot is ready as a family of tasks" in out
     assert "worker" not in out
 
 
 def test_a_failure_has_status_1_and_its_cure(capsys):
     status, out, _ = run(capsys, "task_envs:SetsNothing", "--quick")
     assert status == 1
-    assert "let set_task keep the task" in out
+    assert "store the task in set_task" in out
     assert "task_envs:SetsNothing is not ready: setting a task failed" in " ".join(out.split())
 
 
@@ -51,7 +51,7 @@ def test_json_is_all_there_is(capsys):
         ([], "the environment is missing"),
         (["point-robt"], "did you mean 'point-robot'"),
         (["no_such_file:Env"], "no module 'no_such_file'"),
-        (["HalfCheetah-v5"], "one environment of Gymnasium, without tasks to look at."),
+        (["HalfCheetah-v5"], "a single Gymnasium environment without tasks to check."),
         (["ML10"], "unknown environment 'ML10'; did you mean 'metaworld:ML10'?"),
         (["task_envs:ToldByReset"], "has no sample_tasks(num_tasks): add it"),
         (["task_envs:no_license"], "RuntimeError: no license"),
@@ -61,7 +61,7 @@ def test_json_is_all_there_is(capsys):
             ["task_envs:Needs"],
             "task_envs:Needs needs the argument size, but environments are made without any; give default",
         ),
-        (["CartPole-v1"], "without tasks to look at. Say in a file my_env.py what they are"),
+        (["CartPole-v1"], "without tasks to check. Define them in a file my_env.py"),
         (["point-robot", "--quik"], "did you mean --quick"),
     ],
 )
@@ -83,5 +83,5 @@ def test_files_of_the_current_folder_are_found(tmp_path):
         timeout=100,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "my_env:robot is a family of tasks as it should be" in done.stdout
+    assert "my_env:robot is ready as a family of tasks" in done.stdout
     assert "the same rollouts there" in " ".join(done.stdout.split())

@@ -98,7 +98,7 @@ def test_groups_are_found_and_compared(runs, capsys):
 
 def test_single_seeds_are_not_said_to_improve(runs, capsys):
     assert main(["compare", "runs/slow-0", "runs/fast-0"]) == 0
-    assert "probability of improvement not known from one seed of each" in " ".join(capsys.readouterr().out.split())
+    assert "probability of improvement unknown with a single seed each" in " ".join(capsys.readouterr().out.split())
 
 
 def test_in_a_notebook_a_comparison_is_a_table(runs):
@@ -121,7 +121,7 @@ def test_what_cannot_be_compared_is_refused(runs, capsys):
     assert "needs the same seeds, got [0] and [1]" in text
     assert "the folders of the runs are missing" in refusal(capsys, "compare")
     (runs / "runs" / "slow-0" / "metrics.jsonl").unlink()
-    assert "holds no evaluation yet" in refusal(capsys, "compare", "runs/slow-0")
+    assert "has no evaluation yet" in refusal(capsys, "compare", "runs/slow-0")
 
 
 def test_a_run_whose_metrics_were_cut_is_refused_as_reports_name_it(runs, capsys):
@@ -144,13 +144,13 @@ def test_two_folders_that_are_one_group_are_named(runs, capsys):
     # Single runs of one group are what was asked for; a folder of runs beside others may be meant as a group.
     assert main(["compare", "more/slow-3", "more/slow-4", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["notes"] == []
-    expected = "runs/slow-0 and more differ in their seeds only, and are one group of 3 runs"
+    expected = "runs/slow-0 and more differ only in their seeds and form one group of 3 runs"
     assert main(["compare", "runs/slow-0", "more", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["notes"] == [expected]
     for seed in (5, 6):
         write_run(runs / "other" / f"slow-{seed}", [1.0, 2.0], seed, run={"task_seed": 6})
     expected = (
-        "more and other differ in their seeds only, and are one group of 4 runs; "
+        "more and other differ only in their seeds and form one group of 4 runs; "
         "their held-out tasks differ (--task-seed 5 and 6)"
     )
     for arguments in (["compare", "more", "other"], ["plot", "more", "other", "--out", "c.png"]):
@@ -158,7 +158,7 @@ def test_two_folders_that_are_one_group_are_named(runs, capsys):
         assert expected in " ".join(capsys.readouterr().out.split())
     write_run(runs / "twin", [1.0, 2.0], 3, run={"task_seed": None})
     text = refusal(capsys, "compare", "more", "twin")
-    assert "(more/slow-3, twin), and differ in their held-out tasks only (--task-seed 5 and not given)" in text
+    assert "(more/slow-3, twin) and differ only in their held-out tasks (--task-seed 5 and not given)" in text
 
 
 def test_the_picture(runs, capsys):
@@ -237,7 +237,7 @@ def test_one_run_per_seed(tmp_path, monkeypatch, capsys):
     assert names == ["group.yaml", "seed-4", "seed-5"]
     assert foreign_in(tmp_path / "many", GROUP.layout) == []
     text = refusal(capsys, *arguments)
-    assert "a group of runs exists already in many (seeds 4, 5): `metaroll resume many` continues" in text
+    assert "a group of runs already exists in many (seeds 4, 5): `metaroll resume many` continues" in text
     # One that has not begun, one that has finished.
     shutil.rmtree(tmp_path / "many" / "seed-5")
     assert main(["compare", "many", "--json"]) == 0

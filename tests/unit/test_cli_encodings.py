@@ -15,7 +15,7 @@ import yaml
 
 from metaroll.data.doors.yaml_files import read_yaml
 from metaroll.data.folders.atomic_files import write_text
-from metaroll.lab.cli.main import _print_whatever_names_hold, main
+from metaroll.lab.cli.main import _escape_unencodable_output, main
 from metaroll.lab.display import consoles
 from metaroll.training.store.files import write_json
 from metaroll.training.store.yaml_files import write_yaml
@@ -68,7 +68,7 @@ def in_ascii(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     ]
     monkeypatch.setattr(sys, "stdout", streams[0])
     monkeypatch.setattr(sys, "stderr", streams[1])
-    _print_whatever_names_hold()
+    _escape_unencodable_output()
     return streams
 
 

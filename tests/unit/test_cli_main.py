@@ -66,7 +66,7 @@ def test_threads_that_end_soon_are_waited_for():
 
 def test_lines_of_the_help_that_go_on_stand_below_their_beginning(capsys):
     assert main(["--help"]) == 0
-    names = capsys.readouterr().out.partition("algorithms, and environments")[2].partition("first steps")[0]
+    names = capsys.readouterr().out.partition("algorithms, and the environments")[2].partition("first steps")[0]
     begins = [line.index(line.split()[1]) for line in names.splitlines() if line.startswith("  ") and line[2] != " "]
     goes_on = [len(line) - len(line.lstrip()) for line in names.splitlines() if line.startswith("   ")]
     assert goes_on and set(begins) == set(goes_on)

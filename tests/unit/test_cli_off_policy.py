@@ -181,9 +181,7 @@ def test_an_older_snapshot_goes_on_with_an_empty_buffer_and_says_so(runs: Path, 
     shutil.copytree(runs / "td3", place / "run")
     assert main(["resume", "run", "--from-epoch", "1", "--epochs", "2"]) == 0
     out = capfd.readouterr().out
-    assert (
-        "resuming run with epoch 2 of 2\nits replay buffer is empty: only the newest snapshot of a run keeps one" in out
-    )
+    assert "resuming run at epoch 2 of 2\nthe replay buffer is empty: only the newest snapshot of a run keeps it" in out
 
 
 @pytest.mark.parametrize(

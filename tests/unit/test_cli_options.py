@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -115,7 +116,7 @@ def test_numbers_that_nothing_is_counted_by_are_refused(options):
     kind = options_class("Options", [options["num_tasks"]], {"num_tasks": 3})
     with pytest.raises(UsageError, match=r"^--num-tasks must be at most 9223372036854775807, got 10{5,20}\.\.\."):
         parse(kind, ["--num-tasks", huge], "metaroll x", "")
-    with pytest.raises(UsageError, match="of 5001 digits is a larger number"):
+    with pytest.raises(UsageError, match=r"\(5001 digits\) is larger than any option"):
         parse(kind, [f"--num-tasks=1{'0' * 5000}"], "metaroll x", "")
 
 
@@ -151,6 +152,14 @@ def test_the_parser_reads_every_kind_of_option(options):
     parsed = parse(kind, typed, "prog", "about")
     assert (parsed.num_tasks, parsed.sizes, parsed.lr) == (7, (1, 2, 3), 1e-3)
     assert (parsed.key, parsed.mode, parsed.deterministic) == ("sparse", "slow", False)
+
+
+def test_colors_of_the_parser_are_no_part_of_a_message(options, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    kind = options_class("Options", [options["num_tasks"]], {"num_tasks": 3})
+    with pytest.raises(UsageError, match=r"^--num-tasks must be a whole number, got 'ten'; see metaroll x --help$"):
+        parse(kind, ["--num-tasks", "ten"], "metaroll x", "")
 
 
 @pytest.mark.parametrize("algo", ALGORITHM_NAMES)

@@ -118,7 +118,7 @@ def test_an_environment_without_a_time_limit_is_given_one(tmp_path, capsys):
         (["Pendulm-v1"], "Pendulum-v1"),
         (["CartPole-v1", "--clip-range", "0"], "--clip-range must lie in (0, inf)"),
         (["CartPole-v1", "--network", "gru", "--hidden-sizes"], "--hidden-sizes must name the width of the gru"),
-        (["CliffWalking-v1"], "no time limit: give one, --max-steps 200"),
+        (["CliffWalking-v1"], "no time limit: set one, for example --max-steps 200"),
         (["point-robot", "--randomize", "conservative"], "--randomize none"),
         (["point-robot", "--randomize-param", "length=1:2"], "--randomize-param is not for point-robot"),
         (["CartPole-v1", "--randomize", "default"], "--randomize-param length=0.3:0.7"),

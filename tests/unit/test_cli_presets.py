@@ -205,5 +205,7 @@ def test_all_environments_of_ml1_and_mt1_have_the_preset_of_their_benchmark():
     assert preset("ppo", "metaworld:MT1-door-open-v3") == preset("ppo", "metaworld:MT1-reach-v3")
     ppo = resolve("ppo", "metaworld:MT1-push-v3")
     assert (ppo["run"]["size"], ppo["run"]["epochs"], ppo["algorithm"]["steps_per_epoch"]) == (None, 500, 5000)
-    assert "50 training tasks, 10 of which test it" in size_text(ppo, EnvSource.of("metaworld:MT1-push-v3"))
+    assert "50 training tasks, 10 of which are also the test tasks" in size_text(
+        ppo, EnvSource.of("metaworld:MT1-push-v3")
+    )
     assert preset("pearl", "metaworld:ML10") == preset("pearl", "qcp-su")

@@ -14,7 +14,7 @@ from rich.console import Console
 import metaroll
 from metaroll.configs.inference import InferenceOptions
 from metaroll.inference.neural import InferenceProgress
-from metaroll.lab.cli.commands.infer import told_progress
+from metaroll.lab.cli.commands.infer import progress_reporter
 from metaroll.lab.cli.main import main
 from metaroll.lab.cli.runs.group_display import GroupDisplay
 from metaroll.lab.display.consoles import make_console
@@ -488,7 +488,7 @@ def test_workers_have_started_before_time_is_measured(tmp_path, monkeypatch):
 def test_infer_says_after_its_first_round_about_how_long_the_others_take() -> None:
     told, shown, now = io.StringIO(), [], [0.0]
     console = Console(file=told, width=200)
-    progress = told_progress(console, shown.append, InferenceOptions(num_simulations=2000), lambda: now[0])
+    progress = progress_reporter(console, shown.append, InferenceOptions(num_simulations=2000), lambda: now[0])
 
     def tell(phase, number, done, total, at):
         now[0] = at
@@ -507,4 +507,4 @@ def test_infer_says_after_its_first_round_about_how_long_the_others_take() -> No
     tell("check", 4, 0, 1, 140.0)
     tell("simulate", 5, 0, 800, 290.0)
     # Checks take 150 s, 800 of the 1,000 simulations that they make 120, learning 30.
-    assert "the posterior fails tests that more simulations mend: one more round, about 5 minutes" in told.getvalue()
+    assert "the posterior fails tests that more simulations can fix: one more round, about 5 minutes" in told.getvalue()

@@ -58,15 +58,15 @@ def test_what_may_not_change_is_refused_and_nothing_is_touched(capsys: pytest.Ca
     for arguments, message in (
         (
             ["--sigma0", "0.1"],
-            "--sigma0 cannot change in a run that goes on, it is 0.5 in r/config.yaml: `metaroll train ",
+            "--sigma0 cannot change in a run that continues, it is 0.5 in r/config.yaml: start a new run with `metaroll train ",
         ),
-        (["--seed=3"], "--seed cannot change in a run that goes on, it is 0 in r/config.yaml"),
+        (["--seed=3"], "--seed cannot change in a run that continues, it is 0 in r/config.yaml"),
         (["--nonsense", "1"], "unknown option --nonsense"),
-        (["--stop-at", "high"], "--stop-at must be a number, or none, got 'high'"),
+        (["--stop-at", "high"], "--stop-at must be a number or none, got 'high'"),
         (["--stop-mean-of", "0"], "--stop-mean-of must be an integer of at least 1, got 0"),
         (["--budget", "soon"], "--budget must be a time above 0, as 90s, 10m, 1h30m or 2d, got 'soon'"),
         (["--keep-last", "3", "--snapshot-mode", "all"], "--keep-last is for --snapshot-mode 'last' or"),
-        (["--keep-best", "return", "--evaluate-every", "0"], "--keep-best return is a number of evaluations"),
+        (["--keep-best", "return", "--evaluate-every", "0"], "--keep-best return is a metric of evaluations"),
         (["--epochs", "0"], "an integer of at least 1"),
     ):
         status, _, err = run(capsys, "resume", "r", *arguments)

@@ -209,7 +209,7 @@ def test_a_demo_that_was_stopped_goes_on_and_another_one_is_kept(place, capsys, 
 
     stop(2)
     status, out, err = run(capsys, "demo", "--out", "d", "--epochs", "2")
-    assert (status, err) == (0, "") and "the demo in d was stopped: it continues" in out
+    assert (status, err) == (0, "") and "continuing the demo in d, which was interrupted" in out
     resumed = json.loads(Path("d/summary.json").read_text())
     assert {**resumed, "seconds": 0} == {**whole, "seconds": 0}
     assert not Path("d-2").exists()
@@ -220,7 +220,7 @@ def test_a_demo_that_was_stopped_goes_on_and_another_one_is_kept(place, capsys, 
     assert yaml.safe_load(Path("d-3/config.yaml").read_text())["run"]["epochs"] == 3
     Path("d/summary.json").unlink()  # killed after its last epoch, and before it was evaluated
     status, out, err = run(capsys, "demo", "--out", "d", "--epochs", "2")
-    assert (status, err) == (0, "") and "it continues" in out
+    assert (status, err) == (0, "") and "continuing the demo" in out
     again = json.loads(Path("d/summary.json").read_text())
     assert again["return_after"] == whole["return_after"]
     assert not Path("d-4").exists()

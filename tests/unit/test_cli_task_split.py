@@ -65,7 +65,7 @@ def test_the_distance_is_printed_and_kept_in_the_run(place: Path, capsys: pytest
 
 def test_a_family_that_is_tested_on_its_training_tasks_says_so(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = train(capsys, "cheetah-dir")
-    assert "2 training and 2 test tasks, 2 in both, as the family was published: returns do not tell" in out
+    assert "2 training and 2 test tasks, 2 in both, as the family was published: returns do not predict" in out
     assert "return: on test tasks, before adaptation" in out
     assert json.loads((place / "run" / "task_split.json").read_text())["overlaps"] == [[0, 0], [1, 1]]
     assert main(["evaluate", "run"]) == 0
@@ -134,8 +134,8 @@ def test_tasks_that_do_not_differ_are_told_before_training(
     out = train(capsys, f"{module}:family")
     warning = (
         f"the tasks of {module}:family do not differ: 3 tasks give the same observations and rewards in 10 steps of "
-        "random actions. Setting a task changes nothing, or the reward is so sparse that this did not show it; "
-        f"`metaroll check {module}:family` looks closer"
+        "random actions. Setting a task has no effect, or the reward is too sparse to show it; "
+        f"`metaroll check {module}:family` checks them in detail"
     )
     assert (warning in out) is warned
 

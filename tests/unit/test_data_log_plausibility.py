@@ -59,7 +59,7 @@ MAPPING = {"time": "t", "observations": ["c0", "c1", "c2"], "actions": ["u"]}
         ((0, 1, 2), (1, 1, -1), "or one has another sign"),
         ((0, 1, 2), (1, 1, 57.2958), "one of them is in degrees"),
         ((0, 1, 2), (1, 1, 9.5493), r"one of them is in turns per minute \(rpm\)"),
-        ((0, 2, 1), (1, 1, 1), "c1 and c0 are no sine and cosine of an angle"),
+        ((0, 2, 1), (1, 1, 1), "c1 and c0 are not the sine and cosine of an angle"),
     ],
 )
 def test_columns_of_gymnasiums_pendulum_are_compared_with_it(tmp_path, order, scale, message):
@@ -309,7 +309,7 @@ def test_degrees_in_both_columns_are_asked_for(tmp_path):
     np.savez(tmp_path / "log.npz", t=t, u=u, angle_deg=angle, speed=np.gradient(angle, DT))
     observations = {"theta": {"column": "angle_deg"}, "theta_dot": {"column": "speed"}}
     mapping = {"time": "t", "observations": observations, "actions": ["u"]}
-    with pytest.warns(UserWarning, match=r"jumps by .* goes from -68.75 to 68.75, so that no .* then say unit: deg"):
+    with pytest.warns(UserWarning, match=r"jumps by .* goes from -68.75 to 68.75, so it is not .* then say unit: deg"):
         log = load_log(tmp_path / "log.npz", mapping)
     [found] = [one for one in check_log(log) if one.kind == "degrees"]
     assert found.text.startswith("theta (column 'angle_deg') has no unit, and goes from -68.75 to 68.75: in degrees?")
@@ -351,7 +351,7 @@ def test_the_command_prints_label_column_unit_range_and_findings(tmp_path, capsy
     text = " ".join(capsys.readouterr().out.split())
     assert "observation sin" in text and "c2 [rad/s]" in text and "action u" in text
     assert "check: the angle of cos and sin changes by -1.004 times what speed says: sine and cosine" in text
-    assert "lag of commands: not told by this log" in text  # 100 steps are too few
+    assert "lag of commands: not identifiable from this log" in text  # 100 steps are too few
     [kept] = load_rollouts(tmp_path / "out")
     assert kept.rollout_info["env_spec"].observation_labels == ("sin", "cos", "speed")
     assert main([*arguments, str(tmp_path / "two"), "--json"]) == 0

@@ -156,7 +156,7 @@ def test_one_log_may_hold_many_rollouts_with_states_and_endings(tmp_path):
     assert second.states[:, 0].tolist() == [4.0, 5.0, 6.0]
     assert second.rollout_info["env_spec"].state_labels == ("place",)
     columns["run"] = ["a", "a", "b", "b", "b", "a", "a"]
-    with pytest.raises(LogError, match=r"row 6 \(line 8\), column 'run': rollout a goes on .* started in row 1; sort"):
+    with pytest.raises(LogError, match=r"row 6 \(line 8\), column 'run': rollout a continues .* started in row 1; sort"):
         load_log(write_csv(tmp_path / "mixed.csv", columns), mapping)
     with pytest.raises(LogError, match=r"row 3 \(line 5\), column 'over': the rollout has ended, but rows follow"):
         load_log(tmp_path / "runs.csv", {**mapping, "episode": None})
@@ -227,7 +227,7 @@ def test_a_time_step_that_is_none_is_refused(tmp_path, dt):
             {"x": [0.0, "", "nan", 3.0, 4.0]},
             r"row 2 \(line 4\), column 'x': values are missing to row 3 \(0.3 s",
         ),
-        ({"x": [0.0, "inf", 2.0, 3.0, 4.0]}, r"row 2 \(line 4\), column 'x': inf is no measured value"),
+        ({"x": [0.0, "inf", 2.0, 3.0, 4.0]}, r"row 2 \(line 4\), column 'x': inf is not a measured value"),
         ({"x": ["", 1.0, 2.0, 3.0, 4.0]}, "row 1 .*values are missing, up to the first row"),
         ({"x": [0.0, 1.0, 2.0, 3.0, ""]}, "row 5 .*values are missing, up to the last row"),
         ({"u": [0.0, 0.5, 1.5, 0.5, 9.0]}, r"row 3 .*'u': the action 'u' is 1.5, outside of \[-1, 1\] \(1 rows are\)"),

@@ -145,17 +145,17 @@ def test_too_many_lost_packets_stop_the_device_and_keep_the_rollout(tmp_path):
     env = Device(lost=range(4, 100), max_lost=2, log_dir=tmp_path)
     env.reset()
     steps_of(env, [0.5] * 5)
-    with pytest.raises(DeviceError, match=r"came in 3 steps in a row .*; 5 steps are kept in .*0000") as caught:
+    with pytest.raises(DeviceError, match=r"arrived in 3 steps in a row .*; 5 steps are kept in .*0000") as caught:
         env.step([0.5])
     assert env.sent == [0.5] * 6 + [0.0]
     kept = caught.value.rollout
     assert len(kept) == 5 and kept.repeated.tolist() == [False] * 3 + [True] * 2 and kept.truncated[-1]
     [logged] = load_log(caught.value.log)
     np.testing.assert_array_equal(logged.observations, kept.observations)
-    assert "no observation came" in logged.rollout_info["log"]["end"]
-    with pytest.raises(DeviceError, match=r"has been stopped \(DeviceError: no observation came"):
+    assert "no observation arrived" in logged.rollout_info["log"]["end"]
+    with pytest.raises(DeviceError, match=r"has been stopped \(DeviceError: no observation arrived"):
         env.step([0.5])
-    with pytest.raises(RolloutError, match="no observation came in 3 steps in a row") as caught:
+    with pytest.raises(RolloutError, match="no observation arrived in 3 steps in a row") as caught:
         rollout(env, lambda obs: np.array([0.5]), max_steps=50)
     errors, error = [], caught.value
     while error is not None:
@@ -179,7 +179,7 @@ def test_packets_that_hold_nothing_are_none():
 
 def test_a_device_that_is_off_is_an_error():
     env = Device(lost=(0,))
-    with pytest.raises(DeviceError, match="is the device on, and connected"):
+    with pytest.raises(DeviceError, match="is the device on and connected"):
         env.reset()
     assert env.sent == [0.0]
 
@@ -217,7 +217,7 @@ def test_every_way_out_sends_the_stop_action():
     for options, expected in (
         ({"observation_limits": {"count": (-1.0, 2.5)}}, (True, False, "count is 3, outside of [-1, 2.5]")),
         ({"stop_when": [lambda obs: obs[0] > 1.5 and "too far"]}, (False, True, "too far")),
-        ({"stop_when": [lambda obs: obs[0] > 1.5]}, (False, True, "stop_when[0] said so")),
+        ({"stop_when": [lambda obs: obs[0] > 1.5]}, (False, True, "stop_when[0] returned true")),
     ):
         env = Device(**options)
         env.reset(options={"max_steps": 5})
@@ -315,7 +315,7 @@ def test_a_watchdog_stops_what_nobody_steps():
     env = Watched(watchdog=0.05)
     env.reset()
     assert stopped.wait(30.0)
-    with pytest.raises(DeviceError, match=r"has been stopped \(no step came for 0.05 s\)"):
+    with pytest.raises(DeviceError, match=r"has been stopped \(no step was taken for 0.05 s\)"):
         for _ in range(10_000):  # the thread that has stopped it may be about to say so
             env.step([1.0])
     assert env.sent[-1] == 0.0
@@ -428,7 +428,7 @@ def test_a_log_is_resampled_where_its_own_clock_jitters_and_a_hole_is_said(tmp_p
     [found] = load_log(path, dt=0.1)
     np.testing.assert_allclose(found.time, 0.1 * np.arange(9), atol=1e-12)
     np.testing.assert_allclose(found.observations[:, 0], found.time, atol=1e-12)  # x is the time, which lines keep
-    with pytest.warns(UserWarning, match=r"hole.jsonl: from line 6 on all comes 0.1 s later .* lines are missing"):
+    with pytest.warns(UserWarning, match=r"hole.jsonl: from line 6 on everything is 0.1 s later .* lines are missing"):
         [found] = load_log(written("hole.jsonl", [1, 2, 3, 5, 6, 7, 8]), dt=0.1)
     np.testing.assert_allclose(found.observations[:, 0], 0.1 * np.arange(9), atol=1e-12)
     slow = written("slow.jsonl", [1, 2, 3, 5, 6, 7, 8], overrun=0.02)  # that step took too long
@@ -461,10 +461,10 @@ def test_damaged_logs_are_named(tmp_path):
     lines = (tmp_path / "a.jsonl").read_text().splitlines()
     for text, message in (
         ("\n".join([lines[0], "{", ""]), "line 2: it is damaged"),
-        (lines[1] + "\n", "is no log of a RealEnv"),
+        (lines[1] + "\n", "is not a log of a RealEnv"),
         ("[1]\n", "line 1: it is damaged: no JSON object"),
         (lines[0].replace('"version":1', '"version":9') + "\n", "has version 9 of the format"),
-        ("", "is no log"),
+        ("", "is not a log"),
     ):
         (tmp_path / "b.jsonl").write_text(text)
         with pytest.raises(LogError, match=message):

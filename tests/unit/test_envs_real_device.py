@@ -26,7 +26,7 @@ def device():
         yield process
 
 
-@pytest.mark.filterwarnings("ignore:.*some were longer, and all comes too late")  # a busy machine is not a failure
+@pytest.mark.filterwarnings("ignore:.*some were longer, and everything is late")  # a busy machine is not a failure
 def test_a_device_in_a_process_of_its_own(device, tmp_path):
     env = SocketEnv(device.connection, device.env_spec, DT, watchdog=None, max_lost=100, log_dir=tmp_path, sync=False)
     with env:
@@ -90,7 +90,7 @@ def test_messages_are_small_json(monkeypatch):
         device.send(b'{"observation": [0, 1, 3], "number": 1, "episode": 1}')
         assert env.step([1.5])[0].tolist() == [0.0, 1.0, 3.0]
         assert json.loads(device.recv(999)) == {"action": [1.5], "episode": 1}
-        with pytest.raises(DeviceError, match="no observation came in 1 steps in a row"):
+        with pytest.raises(DeviceError, match="no observation arrived in 1 steps in a row"):
             env.step([0.5])
         sent = [json.loads(device.recv(999))["action"] for _ in range(4)]
         assert sent == [[0.5], [0.0], [0.0], [0.0]]

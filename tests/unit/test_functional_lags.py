@@ -94,8 +94,8 @@ def test_lags_of_rollouts_and_in_words():
     found = log_lag([made])
     assert found.steps == 0.0 and found.high < 0.3
     assert lag_text(Lag(0.0, 0.0, 0.05), 0.02) == "lag of commands: 0 steps (0 ms), 0 to 0.05 with 95 %"
-    assert "2 steps (40 ms), 1.9 to 2.1 with 95 %; a simulator needs it, too" in lag_text(Lag(2.0, 1.9, 2.1), 0.02)
-    assert lag_text(Lag(0.5, 0.0, 4.0), None) == "lag of commands: not told by this log (0 to 4 steps)"
+    assert "2 steps (40 ms), 1.9 to 2.1 with 95 %; a simulator needs it too" in lag_text(Lag(2.0, 1.9, 2.1), 0.02)
+    assert lag_text(Lag(0.5, 0.0, 4.0), None) == "lag of commands: not identifiable from this log (0 to 4 steps)"
 
 
 def swinging(command, noise, seed, rows_late=0):
@@ -127,7 +127,7 @@ def test_commands_that_act_before_their_row_by_hand():
 def test_commands_that_are_logged_rows_late(rows, noise):
     found = estimate_lag(*swinging(lambda _, g: g.uniform(-2.0, 2.0), noise, 3, rows), np.random.default_rng(0))
     assert found.low <= -rows <= found.high < 0.0 and found.is_told
-    row = "in the row after that from" if rows == 1 else "2 rows after that from"
+    row = "in the row after the row from" if rows == 1 else "2 rows after the row from"
     assert row in lag_text(found, 0.05)
     assert lag_text(found, 0.05).endswith("move their columns up by " + ("a row" if rows == 1 else "2 rows"))
 

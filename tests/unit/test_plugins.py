@@ -156,7 +156,7 @@ def test_options_of_a_plugin_are_checked_and_answered_as_ours(folder: Path, caps
     assert "usual values of half_file:HALF: " in shown and "preset of Pendulum-v1" not in shown
     assert "takes minutes" not in shown, "it has no sizes"
     assert main(["train", "half_file:HALF", "no-such-env", "--help"]) == 0
-    assert "Defaults shown are those of half_file:HALF" in " ".join(capsys.readouterr().out.split())
+    assert "The defaults shown are those of half_file:HALF" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_row_is_given_as_an_object(folder: Path) -> None:

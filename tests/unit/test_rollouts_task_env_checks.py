@@ -39,21 +39,21 @@ def look(env, **options) -> TaskEnvReport:
 def test_nothing_is_found_where_nothing_is_wrong(family):
     report = check_task_env(family, workers=False)
     assert (report.failed, report.warned) == ([], [])
-    assert report.ok and report.verdict.endswith("is a family of tasks as it should be")
+    assert report.ok and report.verdict.endswith("is ready as a family of tasks")
     assert all(check.status == "ok" and not check.hint for check in report.checks)
 
 
 @pytest.mark.parametrize(
     ("env", "failed", "message"),
     [
-        ("SetsNothing", "setting a task", "setting a task changes nothing: 6 tasks give the same"),
+        ("SetsNothing", "setting a task", "setting a task has no effect: 6 tasks give the same"),
         ("ResetDrawsATask", "keeping the task", "reset forgets the task that was set"),
         ("SecondResetForgets", "keeping the task", "a second reset forgets the task"),
-        ("Drifts", "changing the task", "tasks give another rollout after other tasks than in a new environment"),
-        ("DrawsGlobally", "reset(seed)", "differ at the reset: it draws from global generators"),
-        ("DrawsByItself", "reset(seed)", "draws from a generator that reset(seed) leaves alone"),
-        ("ShowsThePlace", "first observation", "the whole task can be read: it tells place (100%, from entry 1)"),
-        ("SamplesAnew", "tasks", "the same seed gives other tasks"),
+        ("Drifts", "changing the task", "tasks give a different rollout after other tasks than in a new environment"),
+        ("DrawsGlobally", "reset(seed)", "differ at the reset: the environment draws from global generators"),
+        ("DrawsByItself", "reset(seed)", "draws from a generator that reset(seed) does not seed"),
+        ("ShowsThePlace", "first observation", "the whole task can be decoded: it reveals place (100%, from entry 1)"),
+        ("SamplesAnew", "tasks", "the same seed gives different tasks"),
         ("OldStep", "environment", "step() must return (observation, reward, terminated, truncated, info)"),
         ("NaNReward", "reward", "it is NaN or infinite"),
         (
@@ -88,7 +88,9 @@ def test_a_type_that_loses_digits_is_a_warning():
 
     found = look(Doubles)["environment"]
     assert found.status == "warn"
-    assert found.hint.startswith("observation is of float64, its space says float32: return np.asarray(observation, ")
+    assert found.hint.startswith(
+        "observation has type float64, but its space has float32: return np.asarray(observation, "
+    )
 
 
 def test_infos_of_a_reset_that_show_the_task_are_a_warning():
@@ -139,7 +141,7 @@ def test_what_is_computed_from_the_task_alone_tells_it(computed):
     report = look(Tells)
     assert (report.failed, report.warned) == ([], ["later steps"])
     found = report["later steps"]
-    assert found.value.startswith("entry 1 (") and "it tells the task, or a part of it" in found.value
+    assert found.value.startswith("entry 1 (") and "it reveals the task, or a part of it" in found.value
     assert "leave it out of the observation, unless the task is meant to be known" in found.hint
 
 
@@ -201,7 +203,7 @@ def test_constructors_with_different_spaces():
 
     family = TaskFamily.from_constructors({f"of {i}": make(1 + i // 20) for i in range(30)}, horizon=5)
     found = check_task_env(family, workers=False)["environment"]
-    assert found.status == "fail" and "make a family of each kind" in found.hint
+    assert found.status == "fail" and "make one family per kind" in found.hint
     assert found.value.startswith(
         "tasks have different observation spaces: 'of 0' has Box(-1.0, 1.0, (1,), float32), 'of 20' has"
     )
@@ -225,7 +227,7 @@ def test_an_error_is_told_once():
 
     report = look(BreaksLate)
     assert report.failed == ["reset(seed)"]
-    assert report["distinguishable"].value == "fails as 'reset(seed)' does"
+    assert report["distinguishable"].value == "fails in the same way as 'reset(seed)'"
 
 
 def test_numbers_that_are_none_are_one_failure():
@@ -266,7 +268,7 @@ def test_half_a_leak_is_a_warning():
     report = look(task_envs.ShowsHalf)
     assert report.warned == ["first observation"]
     found = report["first observation"]
-    assert found.value == "tells place (100%, from entry 1)"
+    assert found.value == "reveals place (100%, from entry 1)"
     assert found.numbers["r_squared place"] > 0.99 > 0.4 > found.numbers["r_squared tilt"]
 
 
@@ -332,8 +334,8 @@ def test_the_report_is_text_and_plain_data():
     report = look(task_envs.SetsNothing)
     lines = str(report).splitlines()
     assert lines[0].startswith("ok    environment        observations Box(1,), actions Box(1,), episodes of 50 steps")
-    assert any(line.startswith("fail  setting a task     setting a task changes nothing") for line in lines)
-    assert any(line.startswith(" " * 25 + "-> let set_task keep the task") for line in lines)
+    assert any(line.startswith("fail  setting a task     setting a task has no effect") for line in lines)
+    assert any(line.startswith(" " * 25 + "-> store the task in set_task") for line in lines)
     assert lines[-1] == "SetsNothing is not ready: setting a task failed"
     document = json.loads(json.dumps(to_plain(report.to_dict())))
     assert document["ok"] is False

@@ -187,10 +187,10 @@ def test_a_preset_that_does_not_apply_to_an_instance_is_told(
 ) -> None:
     agent = metaroll.agent("ppo", env(), epochs=1, **{**PPO, "steps_per_epoch": 100})
     agent.learn()
-    line = "the preset of 'Pendulum-v1' does not apply, since an environment was given rather than its id: "
+    line = "the preset of 'Pendulum-v1' does not apply, since an environment was given instead of its id: "
     if agent.config["env"] == "Pendulum":
         line = "the preset of 'Pendulum-v1' does not apply, since 'Pendulum' is an id without its version: "
-    assert (f"{line}metaroll.agent('ppo', 'Pendulum-v1') takes it\n" in capsys.readouterr().out) is told
+    assert (f"{line}metaroll.agent('ppo', 'Pendulum-v1') uses it\n" in capsys.readouterr().out) is told
 
 
 def test_steps_are_taken_in_whole_epochs() -> None:
@@ -499,7 +499,7 @@ def test_agents_are_compared_over_their_seeds(capsys: pytest.CaptureFixture[str]
     folders = [str(agent.run_dir) for agent in (*slow, *fast)]
     assert main(["compare", *folders, "--json", "--quiet"]) == 0
     assert json.loads(capsys.readouterr().out)["comparisons"][0]["difference"] == found.comparisons[0]["difference"]
-    with pytest.raises(ValueError, match="learned nothing that could be compared"):
+    with pytest.raises(ValueError, match="has nothing to compare yet"):
         metaroll.lab.compare(new())
     with pytest.raises(ValueError, match=r"given twice.*give each run once"):
         metaroll.lab.compare(slow[0], slow[0])
@@ -729,7 +729,7 @@ def test_a_run_in_a_given_environment_is_loaded_with_anything_of_the_same_spaces
     agent = metaroll.agent("ppo", gymnasium.make("Pendulum-v1"), run_dir="inst", epochs=2, **PPO)
     with pytest.raises(KeyboardInterrupt):
         agent.learn(callbacks=[INTERRUPT])
-    assert "in 1 finished epoch is in inst: learn() goes on, save(...) copies it, metaroll.load('inst', env=...)" in (
+    assert "in 1 finished epoch is in inst: learn() continues, save(...) copies it, metaroll.load('inst', env=...)" in (
         capsys.readouterr().out
     )
     obs = np.array([1.0, 0.0, 0.3], np.float32)
@@ -766,7 +766,7 @@ def test_a_run_that_was_stopped_early_does_not_say_that_it_has_learned(capsys: p
     agent = metaroll.agent("ppo", ReachEnv(), run_dir="early", max_path_length=10, **PPO)
     with pytest.raises(KeyboardInterrupt):
         agent.learn(400, callbacks=[SimpleNamespace(on_progress=interrupt)])
-    assert "stopped before the first epoch was finished: nothing is learned yet; learn() goes on in early" in (
+    assert "stopped before the first epoch was finished: nothing is learned yet; learn() continues in early" in (
         capsys.readouterr().out
     )
     assert agent.learn(400, progress=False).run_dir == Path("early")

@@ -171,7 +171,7 @@ def test_an_evaluation_of_very_many_episodes_says_how_many_there_are_before_anyt
     agent = metaroll.agent("pearl", "point-robot", size="small")
     with pytest.raises(ValueError, match="stopped here"):
         _stopped(agent)
-    assert "600,000,000 episodes or more follow: Ctrl-C ends" in " ".join(capsys.readouterr().out.split())
+    assert "600,000,000 episodes or more to run: Ctrl-C ends" in " ".join(capsys.readouterr().out.split())
 
 
 def _stopped(agent: Any) -> None:

@@ -276,7 +276,7 @@ def test_what_failed_stands_before_everything_else(found, tmp_path, capsys, monk
     save_rollouts(recordings()[:2], tmp_path / "log")
     for told, hint in (
         (failed, "once the checks pass: "),
-        (replace(found, checks={}), "nothing was checked (--no-checks); if it is right: "),
+        (replace(found, checks={}), "not checked (--no-checks); to train on it anyway: "),
     ):
         monkeypatch.setattr(inferring, "infer", lambda *given, told=told, **options: told)
         assert main(["infer", "pend", "--data", str(tmp_path / "log"), "--out", str(tmp_path / "run")]) == 0
@@ -503,7 +503,7 @@ def test_columns_in_another_order_are_brought_into_that_of_the_simulator(field: 
     with pytest.raises(DataError, match="name the columns as the simulator does"):
         infer("pend", [misnamed], PRIOR, "never", options)
     elsewhere = replace(spec, **{name: tuple(f"{label}_measured" for label in getattr(spec, name))})
-    with pytest.warns(UserWarning, match="_measured.*columns are taken by their places"):
+    with pytest.warns(UserWarning, match="_measured.*columns are matched by position"):
         segment_sampler("pend", [as_logged(seen, **kept, spec=elsewhere)], as_prior(PRIOR), options)
 
 

@@ -105,8 +105,8 @@ def test_gaps_are_bridged_from_the_shortest_where_next_to_nothing_is_whole() -> 
     pieces = even_pieces([recorded(500, sorted([*lost, (260, 290)]))], 20)
     assert all(not begin < 289.0 < end for begin, end in shown(pieces)) and pieces.bridged == 18
     assert pieces.text.endswith(
-        "no piece reaches into the gap in which rows are missing; 18 gaps of one step bridged: rows that are made up "
-        "there count as recorded"
+        "no piece reaches into the gap in which rows are missing; 18 gaps of one step bridged: their made-up "
+        "rows count as recorded"
     )
     # Nine whole runs and eight gaps: eight of the runs, not thousands of pieces of one step.
     gaps = [(100 + 110 * k, 110 + 110 * k) for k in range(8)]

@@ -106,7 +106,7 @@ def test_what_the_sensors_noise_is_stands_in_the_result_and_another_one_is_anoth
     assert [a == b for a, b in zip(times[1:], times, strict=False)] == [True, False, False, True]
     told = json.loads((tmp_path / "inference.json").read_text())["noise"]
     assert told["std"] == {"0": 0.0, "1": 0.0, "2": 0.2} and told["how"] == "as was given"
-    spans = "; so changes are looked at over 1 and 2 steps"
+    spans = "; so changes are measured over 1 and 2 steps"
     assert told["text"] == f"sensor noise: entry 2 0.2, as was given{spans}" == found.noise["text"]
     prior = {"m": (0.5, 1.5), "noise.2": (0.0, 0.3)}
     found = infer("Pendulum-v1", log, prior, tmp_path, options)
@@ -125,7 +125,7 @@ def test_an_environment_without_names_has_those_of_the_log(tmp_path, monkeypatch
     options = InferenceOptions(segment_length=4, checks=False, noise="speed=0.1")
     log[0] = log[0][:6]
     prior = {"mass": (0.5, 1.5), "noise.place": (0.0, 0.1)}
-    with pytest.warns(UserWarning, match=r"does not say how long its steps are .* as long as those of rollouts, 0.1 s"):
+    with pytest.warns(UserWarning, match=r"has no time step .* as long as those of rollouts, 0.1 s"):
         found = infer(Cart, log, prior, tmp_path, options)
     assert found.noise["text"] == "sensor noise: speed 0.1, as was given; inferred: place"
     assert (
@@ -305,7 +305,7 @@ class Leaks(Cart):
 
 def test_a_simulator_that_does_not_do_the_same_twice_is_said() -> None:
     with pytest.warns(
-        UserWarning, match=r"shows something else when the same segment is simulated again.*, from row 1"
+        UserWarning, match=r"gives different results when the same segment is simulated again.*, from row 1"
     ):
         looked_at(Leaks, logged(Cart, {}, count=1, steps=8), PUSHED, noise="none")
 
@@ -350,7 +350,7 @@ def test_entries_that_a_state_does_not_tell_are_said_and_not_refused() -> None:
     rows[0][2] = np.nan  # which tells nothing
     rows[0][:2] = [1.0, 0.0]
     log = StepSequence(rewards=np.zeros(60), observations=np.array(rows), actions=pushes)
-    with pytest.warns(UserWarning, match=r"the simulator shows something else of 2 \(in row [24]0, .*last command"):
+    with pytest.warns(UserWarning, match=r"the simulator differs in 2 \(in row [24]0, .*last command"):
         looked_at(Remembers, [log], PUSHED, noise="none", segment_length=20)
 
 
@@ -508,12 +508,12 @@ def test_a_posterior_of_simulations_that_fail_has_a_page_and_a_verdict(tmp_path,
         found = infer(Frail, log, PUSHED, tmp_path, InferenceOptions(segment_length=10, noise="none"))
     assert not found.trusted and found.checks["text"].startswith("Do not train on this posterior of mass: 1 of 1 tests")
     assert found.checks["lines"] == [
-        "failed simulations: too few simulations with its draws have worked to judge it: the prior reaches where the "
-        "simulator fails, or the posterior is wrong"
+        "failed simulations: too few simulations with its draws succeeded to judge it: the prior covers "
+        "parameters at which the simulator fails, or the posterior is wrong"
     ]
-    assert found.error_text().startswith("predictions: none, since no simulation")
+    assert found.error_text().startswith("predictions: none, since all simulations")
     page = write_inference_page(found, tmp_path / "report.html").read_text("utf-8")
-    assert "Predictions: none, since no simulation with draws of the posterior has worked" in page
+    assert "Predictions: none, since all simulations with draws from the posterior failed" in page
     assert Posterior.load(tmp_path).names == ("mass",)
 
 
@@ -523,7 +523,7 @@ def test_a_time_step_that_nobody_has_said_and_a_lag_are_doubts() -> None:
         log.actions[2:] = log.actions[:-2].copy()  # commands stand two rows late
     late, *_, unsaid = doubts_about(EnvSource.of("Pendulum-v1"), logs)
     assert late.startswith("lag of commands: -2 steps, ") and "move their columns up by 2 rows" in late
-    assert unsaid == "the recordings do not say how long their steps are: they are taken for the simulator's, 0.05 s"
+    assert unsaid == "the recordings have no time step: that of the simulator is assumed, 0.05 s"
     for log in logs:
         log.rollout_info = {"dt": 0.05}
     assert unsaid not in doubts_about(EnvSource.of("Pendulum-v1"), logs)

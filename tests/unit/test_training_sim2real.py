@@ -121,7 +121,7 @@ def test_any_other_loop_is_kept_beside_the_new_one(how, tmp_path, stops_at_the_l
     begin(tmp_path / "loop", said, epochs=7 if how == "other options" else 300)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["loop", "loop-2"]
     assert (tmp_path / "loop-2" / "policies" / "nominal" / "metrics.jsonl").read_text() == "mine"
-    assert said == [f"the loop that was in {tmp_path / 'loop'} is now in {tmp_path / 'loop-2'}"]
+    assert said == [f"the earlier loop in {tmp_path / 'loop'} was moved to {tmp_path / 'loop-2'}"]
 
 
 def test_the_loop_says_why_it_goes_on_with_a_posterior_that_failed(tmp_path, monkeypatch) -> None:
@@ -137,14 +137,14 @@ def test_the_loop_says_why_it_goes_on_with_a_posterior_that_failed(tmp_path, mon
     monkeypatch.setattr(sim2real, "judge", lambda *given: {"nominal": np.zeros(2), "oracle": np.ones(2)})
     monkeypatch.setattr(Inference, "errors", lambda self: {})
     sim2real.close_the_loop(tmp_path / "loop", LoopOptions(rollouts=2), said.append)
-    assert "Do not train on this posterior of a. The demo trains on it all the same" in said[-1]
+    assert "Do not train on this posterior of a. The demo still trains on it" in said[-1]
 
 
 @pytest.mark.parametrize(
     ("nominal", "oracle", "shown"),
     [
         (0.0, 204.0, ["50 % of the way", "102 [102, 102]"]),
-        (220.0, 204.0, ["not surely better", "212 [212, 212]"]),
+        (220.0, 204.0, ["not clearly better", "212 [212, 212]"]),
         (0.0, 0.004, ["not even the oracle swings up", "0.002 [0.002, 0.002]"]),
     ],
 )
@@ -187,7 +187,7 @@ def short_trainings(monkeypatch) -> None:
 def test_of_several_trainings_the_one_that_earns_most_is_kept(tmp_path, short_trainings) -> None:
     run = sim2real.train_policy(Training(name="nominal", options={"epochs": 1, "seed": 0}, trainings=2), tmp_path)
     (left,) = [path for path in tmp_path.iterdir() if path != run]
-    assert run == tmp_path / "nominal" and sim2real._earned(left) < sim2real._earned(run)
+    assert run == tmp_path / "nominal" and sim2real._final_return(left) < sim2real._final_return(run)
 
 
 def test_trainings_that_are_finished_are_not_touched_and_others_go_on(tmp_path, short_trainings, monkeypatch) -> None:
@@ -240,4 +240,4 @@ def test_the_command_closes_the_loop(tmp_path, capsys, monkeypatch, short_traini
 
 def test_there_is_only_the_demo(capsys) -> None:
     assert main(["sim2real", "race"]) == 2
-    assert "there is only the demo, got 'race'" in capsys.readouterr().err
+    assert "the only subcommand is demo, got 'race'" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""What observations, infos and random rollouts show of the task, and how large rewards are, in words."""
+"""Measures what observations, infos and random rollouts reveal about the task, and how large rewards are."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ __all__ = ["Identifiability"]
 _FIRST, _LATER = "first observation", "later steps"
 _MOST_TASKS, _RESETS = 48, 3
 _FEWEST_TASKS = 12
-"""Tasks without which nothing can be said about how their numbers could be decoded."""
+"""With fewer tasks, decoding their numbers cannot be assessed."""
 _MOST_ENTRIES = 256
 _DECODABLE, _PARTLY_DECODABLE = 0.9, 0.5
-"""Shares of explained variance from which a number of the task is decodable, or in part."""
+"""Shares of explained variance from which a number of the task counts as decodable, or partly decodable."""
 _COMPARED_TASKS, _FEWEST_ROLLOUTS, _MODEL_STEPS, _TEST_ROLLOUTS = 5, 6, 300, 4
 _DISTINGUISHABLE = 0.75
 _LARGE, _SMALL = 100.0, 1e-3
 _R_SQUARED = "r_squared "
 _LATER_TASKS, _LATER_ROLLOUTS, _LATER_STEPS = 12, 3, 8
 _FEWEST_ROWS = 8
-"""Fewer observations could equal a number of the task by chance: where it scales what actions do, say."""
+"""Fewer observations could equal a number of the task by chance, for example if it scales the effect of actions."""
 _ROUNDING = 1e-6
 _NOISE = 0.2
-"""An entry moves little in a task if by less than this share of its standard deviation between tasks."""
+"""An entry is nearly constant in a task below this share of its standard deviation between tasks."""
 _HINT = "leave it out of the observation, unless the task is meant to be known"
 
 
 class Identifiability:
-    """Tries to find out the task, as a learner would have to.
+    """Tries to identify the task, as a learner would have to.
 
     Args:
         family: Makes the environment.
         spec: Its spaces.
         updates: Different tasks.
-        num_steps: Longest rollout.
-        seed: Of resets and actions.
+        num_steps: Maximum number of steps in a rollout.
+        seed: Seed of resets and actions.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Identifiability:
         seed = derive_seed("first", self._seed)
         policy = RandomActions(self._spec.action_space, [seed], 1)
         rollouts = play_tasks(self._family, updates, policy, seed, num_rollouts=_RESETS, same_seeds=False)
-        parts = [flat_rows(space, take_rows(one.observations, [0])) for task in rollouts for one in task]
+        parts = [flat_rows(space, take_rows(rollout.observations, [0])) for task in rollouts for rollout in task]
         if parts[0] is None:
             return TaskCheck(_FIRST, "skip", f"not a fixed number of entries: {space}")
         rows = np.concatenate(parts)  # type: ignore[arg-type]
@@ -92,23 +92,23 @@ class Identifiability:
     def _decode(
         self, points: np.ndarray, columns: np.ndarray, table: dict[str, np.ndarray], numbers: dict[str, float]
     ) -> TaskCheck:
-        found = dict(zip(table, read_values(points, np.stack(list(table.values()), axis=1)), strict=True))
-        numbers = {**numbers, **{f"{_R_SQUARED}{key}": reading.r_squared for key, reading in found.items()}}
-        decodable = {key: reading for key, reading in found.items() if reading.r_squared >= _PARTLY_DECODABLE}
+        readings = dict(zip(table, read_values(points, np.stack(list(table.values()), axis=1)), strict=True))
+        numbers = {**numbers, **{f"{_R_SQUARED}{key}": reading.r_squared for key, reading in readings.items()}}
+        decodable = {key: reading for key, reading in readings.items() if reading.r_squared >= _PARTLY_DECODABLE}
         if not decodable:
             if _neighbors_show(numbers):
                 return _by_neighbors(numbers)
-            best = max(found, key=lambda key: found[key].r_squared)
-            most = found[best].r_squared
-            what = f"at most {most:.0%} of {best}" if most >= 0.005 else "nothing of it"
-            return TaskCheck(_FIRST, "ok", f"does not tell the task: {what} can be read", numbers=numbers)
+            best = max(readings, key=lambda key: readings[key].r_squared)
+            most = readings[best].r_squared
+            readable = f"at most {most:.0%} of {best}" if most >= 0.005 else "nothing of it"
+            return TaskCheck(_FIRST, "ok", f"does not reveal the task: {readable} can be decoded", numbers=numbers)
         shown = []
-        for key, one in decodable.items():
-            by, _, position = one.how.partition("entry ")
-            shown.append(f"{key} ({one.r_squared:.0%}, from {by or self._entry(int(columns[int(position)]))})")
-        value = f"tells {', '.join(shown[:4])}" + (f" and {len(shown) - 4} more" if len(shown) > 4 else "")
-        if all(reading.r_squared >= _DECODABLE for reading in found.values()):
-            return TaskCheck(_FIRST, "fail", f"the whole task can be read: it {value}", _HINT, numbers)
+        for key, decoded in decodable.items():
+            by, _, position = decoded.how.partition("entry ")
+            shown.append(f"{key} ({decoded.r_squared:.0%}, from {by or self._entry(int(columns[int(position)]))})")
+        value = f"reveals {', '.join(shown[:4])}" + (f" and {len(shown) - 4} more" if len(shown) > 4 else "")
+        if all(reading.r_squared >= _DECODABLE for reading in readings.values()):
+            return TaskCheck(_FIRST, "fail", f"the whole task can be decoded: it {value}", _HINT, numbers)
         return TaskCheck(_FIRST, "warn", value, _HINT, numbers)
 
     def _entry(self, entry: int) -> str:
@@ -118,11 +118,11 @@ class Identifiability:
     # -- later observations ------------------------------------------------------------------------------------------
 
     def later_steps(self) -> TaskCheck:
-        """Whether an entry of all later observations shows the task, or an info of a reset *is* a number of it.
+        """Whether an entry of later observations reveals the task, or an info of a reset *is* a number of it.
 
-        It shows the task if it is a number of it, or if it is constant in all rollouts in a task and another one in
-        other tasks, however it was computed. An entry that depends on the task *and* on what was done is no leak, but
-        what there is to find out. Nothing is said of numbers that first observations show already.
+        An entry reveals the task if it is a number of it, or if it is constant in all rollouts in a task and differs
+        between tasks, however it was computed. An entry that depends on the task *and* on the actions is not a leak,
+        but what a learner has to infer from. Numbers that first observations already reveal are left out.
         """
         shares = self.first_observation.numbers.items()
         keys = [key for key, share in shares if key.startswith(_R_SQUARED) and share >= _PARTLY_DECODABLE]
@@ -133,7 +133,7 @@ class Identifiability:
         numbers = _number_table([update.task for update in updates])
         table = {name: values for name, values in (numbers or {}).items() if name not in decodable}
         if numbers is not None and not table:
-            return TaskCheck(_LATER, "skip", "first observations tell the task already")
+            return TaskCheck(_LATER, "skip", "first observations already reveal the task")
         first, later, late = self._observed_later(updates)
         shown = _shown_in_rows(late or [], table)
         if shown:
@@ -145,27 +145,27 @@ class Identifiability:
             value = (
                 f"{_listed([f'{self._entry(entry)} ({count} values)' for entry, count in constant.items()])} of "
                 f"observations after the first: constant in a task (or nearly so), different between {len(updates)} "
-                "tasks; it tells the task, or a part of it"
+                "tasks; it reveals the task, or a part of it"
             )
             return TaskCheck(_LATER, "warn", value, _HINT)
         names, infos = self._infos(updates)
         in_infos = [f"{name} ({names[entry]!r})" for name, entry in _shown_in_rows(infos, table).items()]
         if in_infos:
-            hint = "no learner here sees it; leave it out if a policy of yours does"
+            hint = "no learner here sees it; leave it out if your own policy does"
             return TaskCheck(_LATER, "warn", f"the info of reset shows {_listed(in_infos)}", hint)
         if numbers is None:
-            value = "no entry of observations is constant in a task and another one in others"
-            value = "not looked at, only first observations" if later is None else value
-            return TaskCheck(_LATER, "ok", f"{value}; tasks are not of the same numbers")
+            value = "no entry of observations is constant in a task and different in others"
+            value = "not checked, only first observations" if later is None else value
+            return TaskCheck(_LATER, "ok", f"{value}; tasks do not share the same numbers")
         value = "no entry of observations, or of the infos of a reset, is a number of the task"
         if late is None:
-            value = "no info of a reset is a number of the task; of observations, only first were looked at"
+            value = "no info of a reset is a number of the task; only first observations were checked"
         return TaskCheck(_LATER, "ok", value)
 
     def _observed_later(self, updates: Sequence[EnvUpdate]) -> list[list[np.ndarray] | None]:
-        """Observations of each task ``(N, D)``: first ones, all others, and those of the later half of rollouts.
+        """Observations of each task ``(N, D)``: first ones, later ones, and those in the second half of rollouts.
 
-        All tasks have the same seeds and actions. ``None`` where rollouts are too short, or observations no numbers.
+        All tasks have the same seeds and actions. ``None`` if rollouts are too short or observations are not numeric.
         """
         seeds = [derive_seed("later", self._seed, i) for i in range(_LATER_ROLLOUTS)]
         policy = RandomActions(self._spec.action_space, seeds, min(self._num_steps, _LATER_STEPS))
@@ -173,16 +173,16 @@ class Identifiability:
         space = self._spec.observation_space
         if not space.is_np_flattenable:
             return [None, None, None]
-        rows = [[flatten_batch(space, one.observations) for one in rollouts] for rollouts in per_task]
+        rows = [[flatten_batch(space, rollout.observations) for rollout in rollouts] for rollouts in per_task]
         cuts = [lambda length: (0, 1), lambda length: (1, length), lambda length: (1 + (length - 1) // 2, length)]
-        found: list[list[np.ndarray] | None] = []
+        observed: list[list[np.ndarray] | None] = []
         for cut, fewest in zip(cuts, (1, _FEWEST_ROWS, _FEWEST_ROWS), strict=True):
             tables = [np.concatenate([part[slice(*cut(len(part)))] for part in task], dtype=float) for task in rows]
-            found.append(tables if min(map(len, tables)) >= fewest else None)
-        return found
+            observed.append(tables if min(map(len, tables)) >= fewest else None)
+        return observed
 
     def _infos(self, updates: Sequence[EnvUpdate]) -> tuple[list[str], list[np.ndarray]]:
-        """Names of the numbers that a reset returns as info, and these in each task ``(1, D)``."""
+        """Names of the numbers in the info of a reset, and their values in each task ``(1, D)``."""
         infos, env = [], None
         with isolated_rng(self._seed):
             for update in updates:
@@ -207,7 +207,7 @@ class Identifiability:
         return play_tasks(self._family, updates, self._policy, derive_seed("apart", self._seed))
 
     def distinguishable(self) -> TaskCheck:
-        """Whether a rollout with random actions shows in which task it was."""
+        """Whether a rollout with random actions reveals its task."""
         name = "distinguishable"
         if len(self._updates) < 2:
             return TaskCheck(name, "skip", "there is only one task")
@@ -219,23 +219,23 @@ class Identifiability:
         numbers = {"accuracy": mean, "pairs": len(pairs), "pairs_told_apart": count}
         steps = f"{self._num_steps} step{'s' * (self._num_steps != 1)}"
         value = (
-            f"random actions distinguish {count} of {len(pairs)} pairs of tasks in {steps}; which of two tasks a "
-            f"rollout was in is guessed right in {mean:.0%} (by chance 50%)"
+            f"random actions distinguish {count} of {len(pairs)} pairs of tasks in {steps}; the task of a rollout is "
+            f"guessed correctly out of two in {mean:.0%} (chance 50%)"
         )
         if mean >= _DISTINGUISHABLE:
             return TaskCheck(name, "ok", value, numbers=numbers)
-        hint = "where only good exploration shows the task, episodes must be long enough for it; or tasks are too alike"
+        hint = "if only good exploration reveals the task, make episodes long enough for it; or tasks are too similar"
         return TaskCheck(name, "warn", value, hint, numbers)
 
     def reward(self) -> TaskCheck:
-        """How large rewards are, and how they differ between tasks."""
+        """The size of rewards, and how they differ between tasks."""
         try:
-            rewards = np.concatenate([one.rewards for rollouts in self._rollouts for one in rollouts])
+            rewards = np.concatenate([rollout.rewards for rollouts in self._rollouts for rollout in rollouts])
         except InvalidValueError as error:
             if error.what != "reward":
                 raise
             return TaskCheck("reward", "fail", "it is NaN or infinite", "return finite rewards")
-        returns = [float(np.mean([one.rewards.sum() for one in rollouts])) for rollouts in self._rollouts]
+        returns = [float(np.mean([rollout.rewards.sum() for rollout in rollouts])) for rollouts in self._rollouts]
         spread, nonzero = float(rewards.std()), float(np.mean(rewards != 0))
         value = (
             f"{rewards.mean():.3g} a step, standard deviation {spread:.2g}, from {rewards.min():.3g} to "
@@ -245,10 +245,10 @@ class Identifiability:
         size = float(np.sqrt(np.mean(rewards**2)))
         if spread == 0:
             value = f"always {rewards[0]:g} with random actions"
-            hint = "give a reward that actions change; where it is sparse, longer rollouts may show it (num_steps)"
+            hint = "return a reward that depends on actions; if it is sparse, longer rollouts may show it (num_steps)"
             return TaskCheck("reward", "warn", value, hint, numbers)
         if nonzero < 0.05:
-            value += f"; not zero in {nonzero:.1%} of the steps"
+            value += f"; nonzero in {nonzero:.1%} of the steps"
         if _SMALL <= size <= _LARGE:
             return TaskCheck("reward", "ok", value, numbers=numbers)
         factor = 10.0 ** -round(math.log10(size))
@@ -260,12 +260,12 @@ class Identifiability:
         space = self._spec.observation_space
         return min(self._spec.obs_dim, _MOST_ENTRIES) if space.is_np_flattenable else 0
 
-    def _transitions(self, recording: int, one: StepSequence) -> np.ndarray:
+    def _transitions(self, recording: int, rollout: StepSequence) -> np.ndarray:
         """``(T, A + D + 1 + D)``: action, observation, reward, change of the observation."""
-        rows = flat_rows(self._spec.observation_space, one.observations)
-        seen = np.zeros((len(one) + 1, 0)) if rows is None else rows[:, : self._entries]
-        acted = self._policy.numbers(recording, len(one))
-        return np.concatenate([acted, seen[:-1], one.rewards[:, None], np.diff(seen, axis=0)], axis=1)
+        rows = flat_rows(self._spec.observation_space, rollout.observations)
+        seen = np.zeros((len(rollout) + 1, 0)) if rows is None else rows[:, : self._entries]
+        acted = self._policy.numbers(recording, len(rollout))
+        return np.concatenate([acted, seen[:-1], rollout.rewards[:, None], np.diff(seen, axis=0)], axis=1)
 
 
 def _neighbors_show(numbers: dict[str, float]) -> bool:
@@ -274,18 +274,18 @@ def _neighbors_show(numbers: dict[str, float]) -> bool:
 
 def _by_neighbors(numbers: dict[str, float]) -> TaskCheck:
     accuracy, chance = numbers["nearest_neighbor_accuracy"], numbers["chance"]
-    guesses = f"its nearest neighbor is of the same task in {accuracy:.0%} (by chance {chance:.0%})"
+    guesses = f"its nearest neighbor is from the same task in {accuracy:.0%} (chance {chance:.0%})"
     if _neighbors_show(numbers):
-        hint = "a learner may know the task by it; leave out what tells, unless the task is meant to be known"
+        hint = "a learner may read the task from it; leave out what reveals it, unless the task is meant to be known"
         return TaskCheck(_FIRST, "warn", f"distinguishes tasks: {guesses}", hint, numbers)
-    return TaskCheck(_FIRST, "ok", f"does not tell the task: {guesses}", numbers=numbers)
+    return TaskCheck(_FIRST, "ok", f"does not reveal the task: {guesses}", numbers=numbers)
 
 
 def _right_guesses(tables: Sequence[Sequence[np.ndarray]], num_inputs: int) -> np.ndarray:
-    """Shares ``(K, K)`` of held-out rollouts of either task that the model of their own task predicts better."""
+    """Shares ``(K, K)`` of held-out rollouts of two tasks that the model of their own task predicts better."""
     everything = np.concatenate([table for task in tables for table in task])
     scale = everything.std(axis=0)
-    scale[scale <= 1e-9 * np.abs(everything).max(axis=0)] = 0.0  # constant but for rounding
+    scale[scale <= 1e-9 * np.abs(everything).max(axis=0)] = 0.0  # constant up to rounding
     models = [TransitionModel(task[:-_TEST_ROLLOUTS], num_inputs, scale) for task in tables]
     tests = [task[-_TEST_ROLLOUTS:] for task in tables]
     errors = np.array([[[model.errors(table) for table in task] for model in models] for task in tests])
@@ -297,7 +297,7 @@ def _right_guesses(tables: Sequence[Sequence[np.ndarray]], num_inputs: int) -> n
 
 
 def _number_table(tasks: Sequence[Any]) -> dict[str, np.ndarray] | None:
-    """Name -> values ``(K,)`` of the numbers that vary; ``None`` if not all tasks have the same, or none varies."""
+    """Name -> values ``(K,)`` of the numbers that vary; ``None`` if tasks have different numbers, or none varies."""
     entries = [task_numbers(task) for task in tasks]
     if any(entry.keys() != entries[0].keys() for entry in entries):
         return None
@@ -307,13 +307,13 @@ def _number_table(tasks: Sequence[Any]) -> dict[str, np.ndarray] | None:
 
 
 def _constant_in_tasks(first: Sequence[np.ndarray], later: Sequence[np.ndarray]) -> dict[int, int]:
-    """Entry -> number of its values, where it is constant in each task, but not the same in all, nor at the reset.
+    """Entry -> number of its values, for entries constant in each task, but not in all tasks or at the reset.
 
-    It may be noisy: what counts is that it moves little in a task, beside how tasks differ.
+    Noise is allowed: variation within a task must be small compared to that between tasks.
     """
     low, high = (np.stack([bound(part, axis=0) for part in later]) for bound in (np.min, np.max))
     if not (np.isfinite(low).all() and np.isfinite(high).all()):
-        return {}  # said of first observations, and of the reward
+        return {}  # reported with first observations and the reward
     middle = 0.5 * (low + high)
     moves, rounding = (high - low).max(axis=0), _ROUNDING * np.abs([low, high]).max(axis=(0, 1))
     constant = (moves <= rounding + _NOISE * middle.std(axis=0)) & (np.ptp(middle, axis=0) > 2 * rounding)
@@ -324,7 +324,7 @@ def _constant_in_tasks(first: Sequence[np.ndarray], later: Sequence[np.ndarray])
 
 
 def _shown_in_rows(rows: Sequence[np.ndarray], table: Mapping[str, np.ndarray]) -> dict[str, int]:
-    """Number of the task -> entry that equals it in all rows of all tasks."""
+    """Name of a task's number -> entry that equals it in all rows of all tasks."""
     shown = {}
     for name, values in table.items() if rows else ():
         margin = _ROUNDING * np.abs(values).max()
@@ -336,7 +336,7 @@ def _shown_in_rows(rows: Sequence[np.ndarray], table: Mapping[str, np.ndarray]) 
 
 
 def _numbers_of(info: Any, name: str = "") -> dict[str, float]:
-    """All numbers of an info by name, but those of long arrays."""
+    """All numbers in an info by name, except for long arrays."""
     if isinstance(info, np.ndarray | np.generic):
         info = info.tolist() if info.size <= _MOST_ENTRIES else None
     if isinstance(info, Mapping):

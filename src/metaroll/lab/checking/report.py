@@ -1,4 +1,4 @@
-"""What ``check_task_env`` has found, as text and as plain data."""
+"""The report of ``check_task_env``, as text and as plain data."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ __all__ = ["TaskCheck", "TaskEnvReport"]
 
 @dataclass(frozen=True)
 class TaskCheck:
-    """One finding.
+    """The result of one check.
 
     Attributes:
-        name: What was looked at.
-        status: ``fail``: results would be wrong; ``warn``: perhaps not what you want; ``skip``: could not be looked at.
-        value: What was found.
+        name: What was checked.
+        status: ``fail``: results would be wrong; ``warn``: perhaps not what you want; ``skip``: could not be checked.
+        value: The finding, in words.
         hint: What to do about it.
-        numbers: Name -> what was measured.
+        numbers: Name -> measured value.
     """
 
     name: str
@@ -31,10 +31,10 @@ class TaskCheck:
 
 @dataclass(frozen=True)
 class TaskEnvReport:
-    """All findings about an environment and its tasks. ``print`` shows them.
+    """All findings about an environment and its tasks; prints as a report.
 
     Attributes:
-        name: Of the family.
+        name: Name of the family.
         checks: The findings, in the order of the report.
     """
 
@@ -43,25 +43,25 @@ class TaskEnvReport:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing failed."""
+        """Whether no check failed."""
         return not self.failed
 
     @property
     def failed(self) -> list[str]:
-        """Names of what failed."""
+        """Names of the checks that failed."""
         return [check.name for check in self.checks if check.status == "fail"]
 
     @property
     def warned(self) -> list[str]:
-        """Names of what gave a warning."""
+        """Names of the checks that gave a warning."""
         return [check.name for check in self.checks if check.status == "warn"]
 
     def __getitem__(self, name: str) -> TaskCheck:
         """The finding called ``name``."""
-        found = next((check for check in self.checks if check.name == name), None)
-        if found is None:
+        match = next((check for check in self.checks if check.name == name), None)
+        if match is None:
             raise KeyError(f"{name!r}; there are {', '.join(check.name for check in self.checks)}")
-        return found
+        return match
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain data."""
@@ -73,12 +73,12 @@ class TaskEnvReport:
 
     @property
     def verdict(self) -> str:
-        """One sentence."""
+        """The result in one sentence."""
         if self.failed:
             return f"{self.name} is not ready: {', '.join(self.failed)} failed"
         if self.warned:
-            return f"{self.name} works; look at: {', '.join(self.warned)}"
-        return f"{self.name} is a family of tasks as it should be"
+            return f"{self.name} works; see the warnings about: {', '.join(self.warned)}"
+        return f"{self.name} is ready as a family of tasks"
 
     def __str__(self) -> str:
         width = max((len(check.name) for check in self.checks), default=0)

@@ -1,4 +1,4 @@
-"""Is an environment ready to be a family of tasks? One report says what is wrong, and the hint."""
+"""Checks whether an environment is ready to be a family of tasks, and reports what to fix."""
 
 from __future__ import annotations
 
@@ -34,42 +34,42 @@ from metaroll.types import EnvSpec, EnvUpdate, flat_dim
 __all__ = ["check_task_env", "tasks_do_not_differ"]
 
 _NUM_TASKS = 6
-"""Tasks that are set in turns."""
+"""Number of tasks that are set in turn."""
 _MOST_STEPS = 200
 _WORKER_STEPS = 20
 _FITTED_STEPS = 20
 _MOST_SPECS = 50
-"""Constructors that are called to compare their spaces."""
+"""Maximum number of constructors that are called to compare their spaces."""
 _FEW_TASKS, _FEW_STEPS = 3, 30
-"""What ``tasks_do_not_differ`` looks at."""
+"""Number of tasks and steps that ``tasks_do_not_differ`` compares."""
 
 
 def check_task_env(
     env: Any, tasks: Any = None, *, num_steps: int | None = None, workers: bool = True, seed: int = 0
 ) -> TaskEnvReport:
-    """Look at an environment and its tasks, with random actions.
+    """Check an environment and its tasks, with random actions.
 
     - ``environment``: it can be made, reset and stepped; observations fit its space, which is the same in all tasks.
-    - ``tasks``: how training tasks and held-out tasks lie to one another; the same seed draws the same ones.
-    - ``reset(seed)``: the same seed and actions give the same rollout, whatever global generators are doing.
+    - ``tasks``: how training tasks and held-out tasks are separated; the same seed draws the same tasks.
+    - ``reset(seed)``: the same seed and actions give the same rollout, whatever the state of global generators.
     - ``setting a task``: rollouts in different tasks differ.
     - ``keeping the task``: a second reset starts the same task again.
-    - ``changing the task``: a task that was set before leaves no trace.
-    - ``worker``: tasks can be sent to another process, and give the same rollouts there.
-    - ``first observation``: the task cannot be decoded from it, or nobody would have to find it out.
+    - ``changing the task``: a previous task leaves no trace.
+    - ``worker``: tasks can be sent to another process and give the same rollouts there.
+    - ``first observation``: the task cannot be decoded from it, which would make adaptation unnecessary.
     - ``later steps``: no entry of later observations, or of the infos of a reset, is a number of the task.
     - ``distinguishable``: tasks are distinguishable in short rollouts with random actions.
-    - ``reward``: its size, and what differs between tasks.
+    - ``reward``: its size, and how it differs between tasks.
 
     Args:
-        env: A ``TaskFamily``, its name or ``module:attribute``; or an environment with tasks, or what makes one.
+        env: A ``TaskFamily``, its name or ``module:attribute``; or an environment with tasks, or a constructor of one.
         tasks: As for ``TaskFamily.from_env``, for an environment that has no ``sample_tasks``.
-        num_steps: Longest rollout; ``None`` means the horizon, at most 200.
-        workers: Start a process to send tasks to.
-        seed: Of tasks, resets and actions.
+        num_steps: Maximum number of steps in a rollout; ``None`` means the horizon, at most 200.
+        workers: Also start a worker process and send tasks to it.
+        seed: Seed of tasks, resets and actions.
 
     Raises:
-        TypeError, ValueError: ``num_steps`` is no whole number of at least 1, or ``env`` makes no family of tasks.
+        TypeError, ValueError: ``num_steps`` is not a whole number of at least 1, or ``env`` gives no family of tasks.
     """
     if isinstance(env, str) and tasks is None:
         family = get_family(env)
@@ -80,19 +80,19 @@ def check_task_env(
         min(family.horizon or _MOST_STEPS, _MOST_STEPS) if num_steps is None else check_whole("num_steps", num_steps)
     )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what environments warn of is no finding
+        warnings.simplefilter("ignore")  # warnings from environments are not findings
         return _Checks(family, steps, seed).report(workers)
 
 
 def tasks_do_not_differ(family: TaskFamily, seed: int = 0) -> str | None:
-    """In words, that a few tasks give the same rollout; ``None`` where they differ, or cannot be compared.
+    """A message that a few tasks give the same rollout; ``None`` if they differ or cannot be compared.
 
-    Rollouts have the same seed and the same random actions, each in a new environment. Tasks whose reward is sparse may
-    differ all the same.
+    Rollouts use the same seed and the same random actions, each in a new environment. Tasks with a sparse reward may
+    still differ.
 
     Args:
         family: The tasks.
-        seed: Of tasks, resets and actions.
+        seed: Seed of tasks, resets and actions.
     """
     checks = _Checks(family, min(family.horizon or _FEW_STEPS, _FEW_STEPS), seed)
     rollouts: list[StepSequence] = []
@@ -105,12 +105,12 @@ def tasks_do_not_differ(family: TaskFamily, seed: int = 0) -> str | None:
         return None
     return (
         f"{len(rollouts)} tasks give the same observations and rewards in {_steps(len(rollouts[0]))} of random "
-        "actions. Setting a task changes nothing, or the reward is so sparse that this did not show it"
+        "actions. Setting a task has no effect, or the reward is too sparse to show it"
     )
 
 
 class _SetAfterReset(gymnasium.Wrapper):
-    """Sets the task after each reset, where it takes effect even if a reset forgets it."""
+    """Sets the task after each reset, so that it takes effect even if a reset forgets it."""
 
     def __init__(self, env: Any, update: EnvUpdate) -> None:
         super().__init__(env)
@@ -123,34 +123,34 @@ class _SetAfterReset(gymnasium.Wrapper):
 
 
 class _Watched(gymnasium.ObservationWrapper):
-    """Looks at each observation as the environment gives it; one that its space has no room for is an error."""
+    """Checks each observation as the environment returns it; one that does not fit its space is an error."""
 
     loose = ""
-    """Where numbers are of a type that loses something in that of the space."""
+    """The observation whose type loses precision in that of the space, in words; empty if there is none."""
 
     def observation(self, observation: Any) -> Any:
         batch = empty_batch(self.observation_space, 1)
         write_element(self.observation_space, batch, 0, observation)
-        flatten_batch(self.observation_space, batch)  # refuses choices that there are not
-        given = dict(iterate_leaves(observation))
+        flatten_batch(self.observation_space, batch)  # rejects invalid choices
+        leaves = dict(iterate_leaves(observation))
         for path, leaf in iterate_leaves(batch):
-            if path in given and not leaf.dtype.hasobject and not self.loose:
-                found = np.asarray(given[path]).dtype
+            if path in leaves and not leaf.dtype.hasobject and not self.loose:
+                dtype = np.asarray(leaves[path]).dtype
                 name = "observation" + "".join(f"[{key!r}]" for key in path)
-                fits = np.can_cast(found, leaf.dtype)
-                self.loose = "" if fits else f"{name} is of {found}, its space says {leaf.dtype}"
+                fits = np.can_cast(dtype, leaf.dtype)
+                self.loose = "" if fits else f"{name} has type {dtype}, but its space has {leaf.dtype}"
         return observation
 
 
 class _Checks:
-    """Makes the checks of one family; what one of them needs of another is kept."""
+    """Runs the checks of one family; results that several checks need are kept."""
 
     def __init__(self, family: TaskFamily, num_steps: int, seed: int) -> None:
         self.family, self.num_steps, self.seed = family, num_steps, seed
         self.updates: list[EnvUpdate] = []
         self.deterministic = False
         self.rollouts: list[StepSequence] = []
-        """One in each of the first tasks, in a new environment."""
+        """One rollout in each of the first tasks, each in a new environment."""
 
     def report(self, workers: bool) -> TaskEnvReport:
         plan: dict[str, Callable[[], TaskCheck]] = {
@@ -168,31 +168,31 @@ class _Checks:
         }
         checks: list[TaskCheck] = []
         for name, check in plan.items():
-            if any(found.status == "fail" and found.name in ("environment", "tasks") for found in checks):
-                checks.append(TaskCheck(name, "skip", "not looked at, since the above failed"))
+            if any(c.status == "fail" and c.name in ("environment", "tasks") for c in checks):
+                checks.append(TaskCheck(name, "skip", "not checked, since the above failed"))
             else:
-                found = _guarded(name, check)
-                said = [c.name for c in checks if found.status == c.status == "fail" and found.value == c.value]
-                echo = TaskCheck(name, "skip", f"fails as {said[0]!r} does") if said else None
-                checks.append(echo or found)
+                result = _guarded(name, check)
+                same = [c.name for c in checks if result.status == c.status == "fail" and result.value == c.value]
+                echo = TaskCheck(name, "skip", f"fails in the same way as {same[0]!r}") if same else None
+                checks.append(echo or result)
         return TaskEnvReport(self.family.name, tuple(checks))
 
     def environment(self) -> TaskCheck:
         name, horizon, hints = "environment", self.family.horizon, []
         if different := self._different_spaces():
-            hint = "give all tasks the same spaces, by zeros for what some have not, say; or make a family of each kind"
+            hint = "give all tasks the same spaces, for example by padding with zeros; or make one family per kind"
             return TaskCheck(name, "fail", different, hint)
         if loose := self._loose_type():
             hints.append(f"{loose}: return np.asarray(observation, dtype=self.observation_space.dtype)")
         if not horizon:
-            hints.append("episodes may last for ever: give the family a horizon, or the environment a time limit")
+            hints.append("episodes may never end: give the family a horizon, or the environment a time limit")
         length = f"episodes of {_steps(horizon)}" if horizon else "no time limit"
         kinds = [_kind(space) for space in (self._spec.observation_space, self._spec.action_space)]
         value = f"observations {kinds[0]}, actions {kinds[1]}, {length}"
         return TaskCheck(name, "warn" if hints else "ok", value, "; ".join(hints))
 
     def _different_spaces(self) -> str:
-        """Which of the tasks that are environments of their own have other spaces than the first; empty: none."""
+        """The first task with spaces that differ from the first one's, in words; empty if all are equal."""
         first: tuple[Any, EnvSpec] | None = None
         for update in (self.family.tasks.updates or [])[:_MOST_SPECS]:
             if not isinstance(update, NewEnvUpdate):
@@ -209,11 +209,11 @@ class _Checks:
         return ""
 
     def _loose_type(self) -> str:
-        """Where a rollout loses something of what is observed; an error if it cannot hold observations at all."""
+        """Where a rollout loses precision of observations, in words; an error if it cannot hold them at all."""
         try:
             (update, *_), _ = self.family.split(1, 0, self.seed)
         except Exception:
-            return ""  # reported of the tasks
+            return ""  # reported by the check of the tasks
         policy = RandomActions(self._spec.action_space, [self._trial_seed], min(self.num_steps, _FITTED_STEPS))
         with isolated_rng(self.seed):
             env = update(None)
@@ -221,7 +221,7 @@ class _Checks:
             try:
                 play(watched or env, policy, self._trial_seed)
             except Exception:
-                self.alone(update)  # in the words of training, without a wrapper around the environment
+                self.alone(update)  # raises the error as training would, without the wrapper
                 raise
             finally:
                 close_env(env)
@@ -231,26 +231,26 @@ class _Checks:
         train, test = self.family.split(seed=self.seed)
         self.updates += train
         for i, update in enumerate(() if self.family.same_tasks else test):
-            self.updates.insert(5 * i + 4, update)  # a held-out one after every four
-        again = [update.task for tasks in self.family.split(seed=self.seed) for update in tasks]
-        if list(map(task_key, again)) != [task_key(update.task) for update in [*train, *test]]:
-            hint = "let sample_tasks(num_tasks, generator) draw from the generator that it is given"
-            return TaskCheck("tasks", "fail", "the same seed gives other tasks", hint)
+            self.updates.insert(5 * i + 4, update)  # one held-out task after every four
+        redrawn = [update.task for tasks in self.family.split(seed=self.seed) for update in tasks]
+        if list(map(task_key, redrawn)) != [task_key(update.task) for update in [*train, *test]]:
+            hint = "let sample_tasks(num_tasks, generator) draw only from its generator"
+            return TaskCheck("tasks", "fail", "the same seed gives different tasks", hint)
         if not self.updates:
             hint = "give the family num_train_tasks and num_test_tasks of at least 1"
             return TaskCheck("tasks", "fail", "there are none", hint)
         if not train or not test:
             value = f"{len(self.updates)} tasks, none {'held out' if train else 'to train in'}"
-            hint = "what was learned is measured in tasks of its own: have some on both sides"
+            hint = "learning is evaluated on separate tasks: provide some for both"
             return TaskCheck("tasks", "warn", value, hint)
         if self.family.same_tasks:
             return TaskCheck("tasks", "ok", f"{len(train)} tasks, trained on and tested on, as published")
-        found = check_split(train, test, overlap="warn")
-        numbers = {"nearest": found.nearest, "median": found.median, "median_in_training": found.median_in_training}
-        if found.overlaps or found.near:
-            hint = "split the tasks by TaskFamily.from_params or from_env, and leave nearly equal ones out"
-            return TaskCheck("tasks", "fail" if found.overlaps else "warn", str(found), hint, numbers)
-        return TaskCheck("tasks", "ok", str(found), numbers=numbers)
+        split = check_split(train, test, overlap="warn")
+        numbers = {"nearest": split.nearest, "median": split.median, "median_in_training": split.median_in_training}
+        if split.overlaps or split.near:
+            hint = "split the tasks by TaskFamily.from_params or from_env, and leave out nearly equal ones"
+            return TaskCheck("tasks", "fail" if split.overlaps else "warn", str(split), hint, numbers)
+        return TaskCheck("tasks", "ok", str(split), numbers=numbers)
 
     def reset_seed(self) -> TaskCheck:
         first, other, again = (self.alone(self.updates[0], global_seed)[0] for global_seed in (1, 2, 1))
@@ -258,9 +258,11 @@ class _Checks:
         if where is None:
             self.deterministic = True
             return TaskCheck("reset(seed)", "ok", f"the same seed gives the same rollout ({_steps(len(first))})")
-        cause = "global generators" if difference(first, again) is None else "a generator that reset(seed) leaves alone"
-        value = f"rollouts of the same seed differ {where}: it draws from {cause}"
-        hint = "call super().reset(seed=seed) in reset, and draw from self.np_random only"
+        cause = (
+            "global generators" if difference(first, again) is None else "a generator that reset(seed) does not seed"
+        )
+        value = f"rollouts with the same seed differ {where}: the environment draws from {cause}"
+        hint = "call super().reset(seed=seed) in reset, and draw only from self.np_random"
         return TaskCheck("reset(seed)", "fail", value, hint)
 
     def setting(self) -> TaskCheck:
@@ -268,76 +270,78 @@ class _Checks:
         if len(updates) < 2:
             return TaskCheck(name, "skip", "there is only one task")
         if not self.deterministic:
-            return TaskCheck(name, "skip", "needs rollouts that a seed repeats; see distinguishable")
+            return TaskCheck(name, "skip", "needs rollouts that a seed reproduces; see distinguishable")
         self.rollouts += [self.alone(update)[0] for update in updates]
         kinds = distinct(self.rollouts)
-        value = f"{kinds} of {len(updates)} tasks give rollouts of their own"
+        value = f"{kinds} of {len(updates)} tasks give different rollouts"
         numbers = {"different": kinds, "tasks": len(updates)}
         if kinds == len(updates):
             return TaskCheck(name, "ok", value, numbers=numbers)
         if kinds > 1:
             hint = (
-                f"tasks that {self.num_steps} steps of random actions do not distinguish may be the same (a sparse "
-                "reward hides them, too)"
+                f"tasks that {self.num_steps} steps of random actions do not distinguish may be the same (or the "
+                "reward is sparse)"
             )
             return TaskCheck(name, "warn", value, hint, numbers)
         if self._distinct_if_set_late > 1:
-            return TaskCheck(name, "ok", "it has an effect only until the next reset", numbers=numbers)
-        value = f"setting a task changes nothing: {len(updates)} tasks give the same observations and rewards"
-        return TaskCheck(name, "fail", value, "let set_task keep the task, and step and reset use it", numbers)
+            return TaskCheck(name, "ok", "it only has an effect until the next reset", numbers=numbers)
+        value = f"setting a task has no effect: {len(updates)} tasks give the same observations and rewards"
+        return TaskCheck(name, "fail", value, "store the task in set_task, and use it in step and reset", numbers)
 
     def keeping(self) -> TaskCheck:
         name = "keeping the task"
         if len(self.rollouts) < 2:
-            return TaskCheck(name, "skip", "needs different tasks, and rollouts that a seed repeats")
-        hint = "reset must leave the task alone: only set_task chooses one"
+            return TaskCheck(name, "skip", "needs different tasks, and rollouts that a seed reproduces")
+        hint = "reset must not change the task: only set_task does"
         if distinct(self.rollouts) == 1:
             if self._distinct_if_set_late > 1:
                 return TaskCheck(name, "fail", "reset forgets the task that was set", hint)
-            return TaskCheck(name, "skip", "setting a task has no effect that could be kept")
+            return TaskCheck(name, "skip", "setting a task has no effect to keep")
         seconds = [self.alone(update, resets=2)[1] for update in self.updates[: len(self.rollouts)]]
         lost = sum(difference(a, b) is not None for a, b in zip(self.rollouts, seconds, strict=True))
         if not lost:
             return TaskCheck(name, "ok", "a second reset starts the same task again")
         if distinct(seconds) == 1:
-            return TaskCheck(name, "fail", "a second reset forgets the task: then all tasks are the same", hint)
-        value = f"after a second reset with the same seed {lost} of {len(seconds)} tasks give another rollout"
-        return TaskCheck(name, "fail", value, f"{hint}, and all that an episode leaves behind has to be put back")
+            return TaskCheck(name, "fail", "a second reset forgets the task: afterwards all tasks are the same", hint)
+        value = f"after a second reset with the same seed {lost} of {len(seconds)} tasks give a different rollout"
+        return TaskCheck(name, "fail", value, f"{hint}, and it must undo everything that an episode has changed")
 
     def changing(self) -> TaskCheck:
         name, num = "changing the task", len(self.rollouts)
         if num < 2:
-            return TaskCheck(name, "skip", "needs different tasks, and rollouts that a seed repeats")
+            return TaskCheck(name, "skip", "needs different tasks, and rollouts that a seed reproduces")
         there_and_back = [*self.updates[:num], *reversed(self.updates[:num])]
-        later = [found for (found,) in play_tasks(self.family, there_and_back, self._policy, self._trial_seed)[num:]]
+        later = [
+            rollout for (rollout,) in play_tasks(self.family, there_and_back, self._policy, self._trial_seed)[num:]
+        ]
         traces = sum(difference(a, b) is not None for a, b in zip(reversed(later), self.rollouts, strict=True))
         if not traces:
-            return TaskCheck(name, "ok", "a task that was set before leaves no trace")
-        value = f"{traces} of {num} tasks give another rollout after other tasks than in a new environment"
-        hint = "set_task must set all that a task changes, from stored nominal values (mass = nominal * factor)"
+            return TaskCheck(name, "ok", "a previous task leaves no trace")
+        value = f"{traces} of {num} tasks give a different rollout after other tasks than in a new environment"
+        hint = "set_task must set everything that a task changes, from stored nominal values (mass = nominal * factor)"
         return TaskCheck(name, "fail", value, hint)
 
     def worker(self) -> TaskCheck:
         policy = RandomActions(self._spec.action_space, [self._trial_seed], min(self.num_steps, _WORKER_STEPS))
-        look = functools.partial(play_tasks, self.family, self.updates[:2], policy, self.seed)
+        run = functools.partial(play_tasks, self.family, self.updates[:2], policy, self.seed)
         try:
             with SamplerPool(1, transport="process", timeouts=PoolTimeouts(), max_retries=0) as pool:
-                sent = look(pool=pool)
+                remote = run(pool=pool)
         except NotPicklableError as error:
             reason = str(error.__cause__ or error)
-            hint = "make files, locks, viewers and connections inside the constructor, and keep them out of the task"
+            hint = "create files, locks, viewers and connections inside the constructor, and keep them out of the task"
             return TaskCheck("worker", "fail", f"a task cannot be sent to another process: {reason}", hint)
-        where = [difference(a, b) for (a,), (b,) in zip(look(), sent, strict=True)]
+        where = [difference(a, b) for (a,), (b,) in zip(run(), remote, strict=True)]
         different = [place for place in where if place is not None]
         if different and self.deterministic:
-            value = f"in another process the same seed gives another rollout ({different[0]})"
-            hint = "let nothing depend on the process: environment variables, hash(), files of the current folder"
+            value = f"in another process the same seed gives a different rollout ({different[0]})"
+            hint = "do not depend on the process: environment variables, hash(), files in the current folder"
             return TaskCheck("worker", "fail", value, hint)
         text = "the same rollouts there" if self.deterministic else "they work there"
         return TaskCheck("worker", "ok", f"tasks can be sent to another process, {text}")
 
     def alone(self, update: EnvUpdate, global_seed: int = 0, resets: int = 1) -> list[StepSequence]:
-        """Rollouts, one after the other, in a new environment, with global generators in a given state."""
+        """Consecutive rollouts in a new environment, with global generators in a given state."""
         with isolated_rng(global_seed):
             env = update(None)
             try:
@@ -372,7 +376,7 @@ class _Checks:
 
     @functools.cached_property
     def _distinct_if_set_late(self) -> int:
-        """How many different rollouts there are if tasks are set after the reset; 1 where that cannot be done."""
+        """Number of different rollouts if tasks are set after the reset; 1 if that is not possible."""
         rollouts = []
         for update in self.updates[:_NUM_TASKS]:
             with isolated_rng(0), contextlib.suppress(Exception):
@@ -385,7 +389,7 @@ class _Checks:
 
 
 def _guarded(name: str, check: Callable[[], TaskCheck]) -> TaskCheck:
-    """What ``check`` finds; an exception in it is a finding, too."""
+    """Run ``check``; an exception in it becomes a finding."""
     try:
         return check()
     except InvalidValueError as error:
@@ -399,12 +403,14 @@ def _guarded(name: str, check: Callable[[], TaskCheck]) -> TaskCheck:
                 where = "at the reset" if cause.step < 0 else f"after step {cause.step + 1}"
             cause = cause.__cause__
         if where and str(cause).startswith("observation"):
-            return TaskCheck(name, "fail", f"{cause} ({where})", "let observation_space say what reset and step return")
+            return TaskCheck(
+                name, "fail", f"{cause} ({where})", "make observation_space match what reset and step return"
+            )
         return TaskCheck(name, "fail", one_line(cause), "the message says why")
 
 
 def _kind(space: gymnasium.Space) -> str:
-    """A space in few words: bounds of many entries would fill the report."""
+    """A short description of a space: bounds of many entries would fill the report."""
     if isinstance(space, gymnasium.spaces.Box):
         return f"Box{space.shape}"
     text = str(space)

@@ -1,4 +1,4 @@
-"""Rollouts with random actions in which environments and their tasks are looked at; the engine steps them all."""
+"""Rollouts with random actions for checking environments and their tasks; all run on the engine."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ __all__ = ["RandomActions", "difference", "distinct", "flat_rows", "play", "play
 
 
 class RandomActions(ParameterFreePolicy):
-    """Plays sequences of actions drawn beforehand; ``{"recording": k}`` in the context of a plan says which.
+    """Plays back sequences of actions drawn beforehand; ``{"recording": k}`` in the context of a plan selects one.
 
     Args:
-        space: Any space of actions; the actions come from anywhere in it.
-        seeds: Of the draws of each sequence.
-        num_steps: Length of each.
+        space: Any action space; actions are sampled from all of it.
+        seeds: Seed of each sequence.
+        num_steps: Length of each sequence.
     """
 
     def __init__(self, space: gymnasium.Space, seeds: Sequence[int], num_steps: int) -> None:
-        own, elements = copy.deepcopy(space), []  # the generator of the space itself is not to be moved
+        own, elements = copy.deepcopy(space), []  # leave the generator of the space itself untouched
         for seed in seeds:
             own.seed(seed)
             elements += [own.sample() for _ in range(num_steps)]
@@ -64,7 +64,7 @@ class RandomActions(ParameterFreePolicy):
         return take_rows(self._batch, np.minimum(rows, self._last)), {"row": rows + 1}, {}
 
     def numbers(self, recording: int, length: int) -> np.ndarray:
-        """The first ``length`` actions as rows of numbers ``(T, A)``, without columns where they are no numbers."""
+        """The first ``length`` actions as rows of numbers ``(T, A)``, without columns if they are not numeric."""
         first = recording * self.num_steps
         return np.zeros((length, 0)) if self._numbers is None else self._numbers[first : first + length]
 
@@ -74,8 +74,8 @@ def play(env: Any, policy: RandomActions, seed: int) -> StepSequence:
 
     Args:
         env: Any environment of the Gymnasium API.
-        policy: What acts, with its first recording.
-        seed: Of the reset.
+        policy: The behavior policy, with its first recording.
+        seed: Seed of the reset.
     """
     return rollout(env, policy, max_steps=policy.num_steps, seed=seed, no_close=True)
 
@@ -95,9 +95,9 @@ def play_tasks(
     Args:
         family: Makes the environment.
         updates: The tasks.
-        policy: What acts: with recording ``i`` in rollout ``i`` of every task (after the last, the first again).
-        seed: Of resets.
-        num_rollouts: How many in each task; ``None`` means one of each recording.
+        policy: The behavior policy: recording ``i`` in rollout ``i`` of every task (cycling through the recordings).
+        seed: Seed of resets.
+        num_rollouts: Number of rollouts per task; ``None`` means one per recording.
         same_seeds: Rollout ``i`` has the same seed in all tasks.
         pool: Workers to run them; ``None`` means this process.
     """
@@ -122,7 +122,7 @@ def play_tasks(
 
 
 def difference(a: StepSequence, b: StepSequence) -> str | None:
-    """Where two rollouts part, in words; ``None`` if they show and give the same, bitwise identical."""
+    """Where two rollouts diverge, in words; ``None`` if observations, rewards and ends are bitwise identical."""
     for name in ("observations", "rewards", "terminated", "truncated"):
         if not trees_equal(getattr(a, name), getattr(b, name)):
             break
@@ -138,11 +138,11 @@ def difference(a: StepSequence, b: StepSequence) -> str | None:
 
 
 def distinct(rollouts: Sequence[StepSequence]) -> int:
-    """How many different rollouts there are."""
+    """Number of different rollouts."""
     kinds: list[StepSequence] = []
-    for one in rollouts:
-        if all(difference(one, kind) for kind in kinds):
-            kinds.append(one)
+    for sequence in rollouts:
+        if all(difference(sequence, kind) for kind in kinds):
+            kinds.append(sequence)
     return len(kinds)
 
 

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 import platform
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Literal
 
 from packaging.requirements import Requirement
 
+from metaroll import __version__
 from metaroll.errors import install_text, one_line, requirements
 from metaroll.lab.checking.report import TaskCheck as Check
 from metaroll.lab.cli.options import Output, Switch, parse
 from metaroll.lab.display.consoles import show_findings
 from metaroll.lab.display.json_output import write_document
-from metaroll.own_code import Declared, PluginError
+from metaroll.own_code import PluginError
 from metaroll.training.algorithms.plugin_lookup import installed, load_row, refused
 from metaroll.training.session.machine import processors
 
 __all__ = ["doctor", "examine"]
 
 _WORKER_S = 20.0
-# Modules of packages that are called otherwise.
-_MODULES = {"array-api-compat": "array_api_compat", "pillow": "PIL", "pyyaml": "yaml"}
+_MODULE_NAMES = {"array-api-compat": "array_api_compat", "pillow": "PIL", "pyyaml": "yaml"}
 _SHOWN = ("numpy", "scipy", "torch", "gymnasium")
 _USE_OF_EXTRA = {
     "fast": "some computations are slower without it",
@@ -41,36 +40,36 @@ _USE_OF_EXTRA = {
 @dataclass(frozen=True, kw_only=True)
 class _DoctorArguments:
     quick: Switch = False
-    """Leave out the rollout."""
+    """Skip the rollout."""
     output: Output = field(default_factory=Output)
 
 
 def _finding(name: str, value: str, hint: str = "", status: Literal["warn", "fail"] = "warn") -> Check:
-    """A finding that is fine if there is no hint: ``warn`` costs speed or a feature, with ``fail`` nothing works."""
+    """A finding that is ok without a hint; ``warn``: costs speed or a feature, ``fail``: nothing works."""
     return Check(name, status if hint else "ok", value, hint)
 
 
 def guarded(name: str, check: Callable[[], Check], essential: bool = False) -> Check:
-    """What ``check`` finds; an exception in it is a finding, too."""
+    """Run ``check``; an exception in it becomes a finding."""
     try:
         return check()
     except Exception as error:
-        hint = "this check could not be made; the message says why"
+        hint = "this check could not be run; the message says why"
         return _finding(name, one_line(error), hint, "fail" if essential else "warn")
 
 
 def doctor(arguments: Sequence[str]) -> int:
-    """Check this machine; 1 if metaroll cannot work on it, 0 otherwise."""
-    about = "Says what is fine on this machine, what is missing, and the hint; the exit status is 1 if it cannot work."
-    given = parse(_DoctorArguments, arguments, "metaroll doctor", about)
-    console, started = given.output.console(), time.perf_counter()
-    with console.status("looking at this machine", spinner="line"):
-        checks = examine(given.quick)
+    """Check this machine; return 1 if metaroll cannot work on it, 0 otherwise."""
+    about = "Reports what works on this machine, what is missing and how to fix it. The exit status is 1 on failure."
+    args = parse(_DoctorArguments, arguments, "metaroll doctor", about)
+    console, started = args.output.console(), time.perf_counter()
+    with console.status("checking this machine", spinner="line"):
+        checks = examine(args.quick)
     seconds = time.perf_counter() - started
     failed, warned = (sum(check.status == status for check in checks) for status in ("fail", "warn"))
-    if given.output.json:
-        found = [{"name": c.name, "status": c.status, "value": c.value, "hint": c.hint} for c in checks]
-        write_document({"ok": not failed, "seconds": round(seconds, 2), "checks": found})
+    if args.output.json:
+        findings = [{"name": c.name, "status": c.status, "value": c.value, "hint": c.hint} for c in checks]
+        write_document({"ok": not failed, "seconds": round(seconds, 2), "checks": findings})
         return 1 if failed else 0
     show_findings(console, checks)
     hints = f"{len(checks)} checks, {warned} with a hint" if warned else f"{len(checks)} checks"
@@ -82,9 +81,9 @@ def doctor(arguments: Sequence[str]) -> int:
 
 
 def examine(quick: bool = False) -> list[Check]:
-    """All checks in the order of the table; ``quick``: without the rollout."""
+    """Run all checks, in the order of the table; ``quick``: without the rollout."""
     checks = [program_check(), guarded("packages", packages_check, essential=True)]
-    checks += [guarded(f"extra {extra}", functools.partial(extra_check, extra)) for extra in extras_in_use()]
+    checks += [guarded(f"extra {extra}", lambda extra=extra: extra_check(extra)) for extra in extras_in_use()]
     checks += [guarded("plug-ins", plugins_check), guarded("processors", processors_check)]
     if not quick:
         checks.append(guarded("rollout", rollout_check, essential=True))
@@ -92,7 +91,7 @@ def examine(quick: bool = False) -> list[Check]:
 
 
 def _problem(requirement: Requirement) -> str:
-    """Empty if the package is there in a version that fits."""
+    """What is wrong with a required package; empty if a compatible version is installed."""
     try:
         version = metadata.version(requirement.name)
     except metadata.PackageNotFoundError:
@@ -104,21 +103,19 @@ def _problem(requirement: Requirement) -> str:
 
 def program_check() -> Check:
     """Versions of metaroll, Python and the operating system."""
-    from metaroll import __version__
-
     return _finding("metaroll", f"{__version__}, Python {platform.python_version()}, {platform.platform()}")
 
 
 def packages_check() -> Check:
-    """Whether the packages that metaroll always needs are there, fit, and can be imported."""
+    """Whether all required packages are installed, compatible and importable."""
     needed = requirements()
     broken: dict[str, str] = {}
     for requirement in needed:
         text, problem = f"{requirement.name}{requirement.specifier}", _problem(requirement)
         try:
             if not problem:
-                importlib.import_module(_MODULES.get(requirement.name, requirement.name))
-        except Exception as error:  # built for other versions, half installed: whatever it raises
+                importlib.import_module(_MODULE_NAMES.get(requirement.name, requirement.name))
+        except Exception as error:  # broken installations can raise anything
             problem = f"{requirement.name} cannot be imported ({one_line(error)})"
         if problem:
             broken[text] = problem
@@ -130,10 +127,10 @@ def packages_check() -> Check:
 
 
 def extras_in_use() -> list[str]:
-    """Extras that some code of this version uses: those within the extra ``all``."""
+    """The extras that this version uses: those contained in the extra ``all``."""
     try:
         everything = {r.name for r in requirements("all")}
-    except ModuleNotFoundError:  # the line of the packages says it
+    except ModuleNotFoundError:  # reported by the check of the packages
         return []
     declared = metadata.metadata("metaroll").get_all("Provides-Extra") or []
     own = {extra: {r.name for r in requirements(extra)} for extra in declared if extra not in ("all", "dev")}
@@ -151,55 +148,52 @@ def extra_check(extra: str) -> Check:
 
 
 def plugins_check() -> Check:
-    """Whether all algorithms and environments of others that are installed can be loaded."""
+    """Whether all installed plug-ins can be loaded: algorithms and environments."""
     from metaroll.envs.lookup import registry
     from metaroll.envs.lookup.source import EnvSource
 
     problems = [why for _, why in (*refused(), *registry.refused())]
-    kinds: list[tuple[str, Mapping[str, Declared], Callable[[str], object]]] = [
-        ("algorithm", installed(), load_row),
-        ("environment", registry.installed(), lambda name: EnvSource.of(name).spec),
-    ]
-    for kind, name, one, use in ((kind, *item, use) for kind, known, use in kinds for item in known.items()):
+    loads = [("algorithm", plugin, load_row) for plugin in installed().values()]
+    loads += [("environment", plugin, lambda name: EnvSource.of(name).spec) for plugin in registry.installed().values()]
+    for kind, plugin, load in loads:
         try:
-            use(name)
-        except PluginError as error:  # which says all that counts
+            load(plugin.name)
+        except PluginError as error:  # its message is complete
             problems.append(" ".join(str(error).split()))
         except (Exception, SystemExit) as error:
-            problems.append(f"{kind} {name!r} {one.location} cannot be made: {one_line(error)}")
+            problems.append(f"{kind} {plugin.name!r} {plugin.location} cannot be loaded: {one_line(error)}")
     if problems:
-        hint = "all else works; install versions that fit, or uninstall what is not needed"
+        hint = "everything else works; install compatible versions, or uninstall what is not needed"
         return _finding("plug-ins", "\n".join(problems), hint)
     return Check("plug-ins", "ok", ", ".join([*installed(), *registry.installed()]) or "none are installed")
 
 
 def processors_check() -> Check:
-    """Processors that this process may use, and torch's threads on them."""
+    """The processors that this process may use, and the number of torch's threads."""
     import torch
 
-    counted, threads = processors(), torch.get_num_threads()
-    quota = "" if counted.quota is None else f", {counted.quota:g} of them at a time (container)"
-    slow = f"more threads than processors are slow: export OMP_NUM_THREADS={counted.usable}"
-    text = f"{counted.allowed} of {counted.installed}{quota}; threads of torch: {threads}"
-    return _finding("processors", text, slow if threads > counted.usable else "")
+    available, threads = processors(), torch.get_num_threads()
+    quota = "" if available.quota is None else f", {available.quota:g} of them at a time (container)"
+    slow = f"more threads than processors slow torch down: export OMP_NUM_THREADS={available.usable}"
+    text = f"{available.allowed} of {available.installed}{quota}; threads of torch: {threads}"
+    return _finding("processors", text, slow if threads > available.usable else "")
 
 
 def rollout_check() -> Check:
-    """How long it takes until a new worker process has run a rollout of point-robot."""
+    """Time a rollout of point-robot in a new worker process, including its start."""
     from metaroll.envs.lookup.registry import get_family
     from metaroll.policies.gaussian import TanhGaussianMLPPolicy
     from metaroll.rollouts.configs import PoolTimeouts
     from metaroll.rollouts.engine.engine import RolloutEngine
     from metaroll.rollouts.workers.pool import SamplerPool
-    from metaroll.seeding import torch_generator
     from metaroll.types import EnvSpec, RolloutPlan
 
     constructor = get_family("point-robot").env_constructor
-    policy = TanhGaussianMLPPolicy(EnvSpec.from_env(constructor()), hidden_sizes=(16, 16), generator=torch_generator(0))
+    policy = TanhGaussianMLPPolicy(EnvSpec.from_env(constructor()), hidden_sizes=(16, 16))
     timeouts = PoolTimeouts(step_s=_WORKER_S, reset_s=_WORKER_S, start_s=_WORKER_S, call_s=_WORKER_S)
     started = time.perf_counter()
-    with SamplerPool(1, transport="process", timeouts=timeouts, max_retries=0) as pool:
-        with RolloutEngine(constructor, policy, pool=pool) as engine:
-            (rollout,) = engine.run([RolloutPlan(seed=(0, 0, 0), max_steps=20)])
-        needed = time.perf_counter() - started
-    return _finding("rollout", f"{len(rollout.rewards)} steps in a worker process after {needed:.2f} s")
+    pool = SamplerPool(1, transport="process", timeouts=timeouts, max_retries=0)
+    with pool, RolloutEngine(constructor, policy, pool=pool) as engine:
+        (rollout,) = engine.run([RolloutPlan(seed=(0, 0, 0), max_steps=20)])
+        seconds = time.perf_counter() - started
+    return _finding("rollout", f"{len(rollout.rewards)} steps in a worker process after {seconds:.2f} s")

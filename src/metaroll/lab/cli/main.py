@@ -23,58 +23,61 @@ from metaroll.processes.children import guard_program
 
 __all__ = ["main"]
 
-# How a command is typed -> its function, in a module of cli/, and what it does.
+# Usage of a command -> its function, in a module of cli/, and its help text.
 _COMMANDS = {
-    "demo": ("commands.train:demo", "watch an agent adapt to tasks that it never saw (some minutes)"),
-    "train ALGO ENV": ("commands.train:train", "train an algorithm in a family of tasks"),
+    "demo": ("commands.train:demo", "watch an agent adapt to tasks it has never seen (takes a few minutes)"),
+    "train ALGO ENV": ("commands.train:train", "train an algorithm on a family of tasks"),
     "infer SIM": (
         "commands.infer:infer",
-        "from a robot's log to a posterior over the simulator's parameters, to train on",
+        "turn a robot's log into a posterior over the simulator's parameters, to train on",
     ),
     "sim2real demo": (
         "commands.infer:sim2real",
-        "the whole loop on a simulated robot: log, posterior, policy, evaluation (some minutes)",
+        "run the complete loop on a simulated robot: log, posterior, policy, evaluation (a few minutes)",
     ),
-    "resume RUN": ("commands.train:resume", "continue a run where it stopped, bitwise identical"),
-    "evaluate RUN": ("commands.train:evaluate", "adapt the newest snapshot of a run to held-out tasks"),
-    "watch RUN": ("commands.watch:watch", "a video of held-out tasks: before and after adaptation, side by side"),
+    "resume RUN": ("commands.train:resume", "continue a run where it stopped, with bitwise identical results"),
+    "evaluate RUN": ("commands.train:evaluate", "evaluate the newest snapshot of a run on held-out tasks"),
+    "watch RUN": (
+        "commands.watch:watch",
+        "record a video of held-out tasks: before and after adaptation, side by side",
+    ),
     "report RUN": (
         "commands.watch:report",
-        "one page with everything about a run: curves, tasks, configuration, pictures",
+        "write one page with everything about a run: curves, tasks, configuration, pictures",
     ),
     "robustness RUN": (
         "commands.robustness:robustness",
-        "return of a run's policy over one or two domain parameters, as a picture and numbers",
+        "map the return of a run's policy over one or two domain parameters",
     ),
     "compare RUN ...": (
         "commands.compare:compare",
-        "groups of runs over their seeds: returns, differences, probability of improvement",
+        "compare groups of runs over their seeds: returns, differences, probability of improvement",
     ),
-    "plot RUN ...": ("commands.compare:plot", "learning curves of groups of runs, as a picture"),
+    "plot RUN ...": ("commands.compare:plot", "plot the learning curves of groups of runs"),
     "check ENV": (
         "commands.check:check",
-        "look at the tasks of an environment: are they set, kept, different, and hidden from observations",
+        "check the tasks of an environment: set, kept, different, and hidden from observations",
     ),
     "import-log LOG": (
         "commands.logs:import_log",
-        "rollouts of a robot from .csv, .npz, .parquet, Minari or a log of a RealEnv, checked and resampled",
+        "import, check and resample robot rollouts from .csv, .npz, .parquet, Minari or a RealEnv log",
     ),
     "list [WHAT]": (
         "commands.listing:list_command",
-        "algorithms, environments, presets, policies, and runs with how far they are",
+        "list algorithms, environments, presets, policies, and runs with their progress",
     ),
     "doctor": ("doctor:doctor", "check this machine: packages, extras, plug-ins, processors, a rollout"),
 }
 _INTERRUPTED = 130
 _UNREAD = 141
-"""What a shell tells of programs that end by SIGPIPE."""
+"""The exit status that shells report for programs ended by SIGPIPE."""
 _TRACEBACK_FLAG = "--traceback"
 _PATIENCE_S = 3.0
-"""How long a command that is done waits for threads that an environment has left."""
+"""How long a finished command waits for threads that an environment has left running."""
 
 
 class _Terminated(KeyboardInterrupt):
-    """SIGTERM (a scheduler's time limit, say), or SIGHUP (the terminal is gone): to end in order, as Ctrl-C does."""
+    """SIGTERM (such as a scheduler's time limit) or SIGHUP (the terminal is gone): shut down in order, like Ctrl-C."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -82,22 +85,21 @@ class _Terminated(KeyboardInterrupt):
 
 
 class _ExitError(MetarollError):
-    """Code of others has called ``sys.exit()``, which would end the command without a word."""
+    """Third-party code called ``sys.exit()``, which would end the command silently."""
 
     def __init__(self, error: SystemExit) -> None:
         frames = traceback.extract_tb(error.__traceback__)
         place = f"{frames[-1].filename}, line {frames[-1].lineno}," if frames else "some code"
         super().__init__(
-            f"{place} called sys.exit({'' if error.code is None else repr(error.code)}), which ends the program: leave "
-            "it out, or move it below `if __name__ == '__main__':`"
+            f"{place} called sys.exit({'' if error.code is None else repr(error.code)}), which ends the program: "
+            "remove the call, or move it below `if __name__ == '__main__':`"
         )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; the exit status.
+    """Run the command line and return the exit status.
 
-    0 done, 1 failure, 2 bad input, 129 the terminal is gone, 130 interrupted, 141 the output is read by nobody any
-    more, 143 terminated.
+    0 success, 1 failure, 2 bad input, 129 terminal closed, 130 interrupted, 141 output pipe closed, 143 terminated.
 
     Args:
         argv: Arguments without the program's name; ``None`` takes those of the process.
@@ -107,24 +109,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         with contextlib.suppress(OSError):  # the folder may be gone
             look_in(os.getcwd())  # for environments of the user, module:attribute
         warnings.formatwarning = _warning_text
-        _print_whatever_names_hold()
+        _escape_unencodable_output()
         _quiet_libraries()
         guard_program()
     status = _run(arguments, for_good=argv is None)
     if argv is None and _threads_left():
-        threading.Thread(target=_end_in_spite_of_threads, args=(status,), daemon=True).start()
+        threading.Thread(target=_exit_despite_threads, args=(status,), daemon=True).start()
     return status
 
 
 def _run(arguments: list[str], *, for_good: bool) -> int:
-    """The exit status; ``for_good``: the process ends behind it."""
+    """The exit status; ``for_good``: the process ends afterwards."""
     wants_traceback = _TRACEBACK_FLAG in arguments
     arguments = [a for a in arguments if a != _TRACEBACK_FLAG]
     try:
         with _termination_as_interrupt(), in_shell(), _output_for(arguments, for_good=for_good):
             status = _dispatch(arguments)
             if sys.stdout is not None:
-                sys.stdout.flush()  # here somebody hears of it where that fails
+                sys.stdout.flush()  # a failure is still reported here
             return status
     except HelpShown:
         return 0
@@ -137,12 +139,12 @@ def _run(arguments: list[str], *, for_good: bool) -> int:
 
 
 def _threads_left() -> list[threading.Thread]:
-    """Those that Python waits for when the main thread has ended."""
-    return [one for one in threading.enumerate() if not one.daemon and one is not threading.main_thread()]
+    """The threads that Python waits for after the main thread has ended."""
+    return [thread for thread in threading.enumerate() if not thread.daemon and thread is not threading.main_thread()]
 
 
-def _end_in_spite_of_threads(status: int) -> None:
-    """Leave with ``status`` if threads live on when the main thread has ended; drivers of robots have some for ever."""
+def _exit_despite_threads(status: int) -> None:
+    """Exit with ``status`` even if threads outlive the main thread: some robot drivers never end theirs."""
     main_thread = threading.main_thread()
     while main_thread.is_alive():
         time.sleep(0.05)
@@ -151,28 +153,28 @@ def _end_in_spite_of_threads(status: int) -> None:
         thread.join(max(0.0, deadline - time.monotonic()))
     if not _threads_left():
         return
-    atexit._run_exitfuncs()  # which Python runs behind them
+    atexit._run_exitfuncs()  # which Python runs after the threads have ended
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, OSError, ValueError):  # there is none, or it is closed
             stream.flush()
     os._exit(status)
 
 
-def _print_whatever_names_hold() -> None:
-    """What the encoding of standard output lacks is spelled out there, as it is on standard error, and is no error."""
+def _escape_unencodable_output() -> None:
+    """Escape what standard output cannot encode, as standard error does, instead of raising an error."""
     with contextlib.suppress(AttributeError, OSError, ValueError):  # it is closed, or of another kind
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
 
 
 def _quiet_libraries() -> None:
-    """Pygame does not greet, and SDL does not look for a screen (and complain) where there is none."""
+    """Silence pygame's greeting, and SDL's complaint if there is no display."""
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
     if not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 
 
 def _output_for(arguments: Sequence[str], *, for_good: bool) -> contextlib.AbstractContextManager[None]:
-    """With ``--json`` nothing but the document reaches standard output, whatever is imported and run."""
+    """With ``--json`` only the document reaches standard output, whatever else is imported and run."""
     if "--json" not in arguments or not {"-h", "--help"}.isdisjoint(arguments):
         return contextlib.nullcontext()
     from metaroll.lab.display.json_output import only_json
@@ -183,56 +185,56 @@ def _output_for(arguments: Sequence[str], *, for_good: bool) -> contextlib.Abstr
 def _warning_text(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
 ) -> str:
-    """What concerns the user is one line, as errors are; what concerns code says where."""
+    """One line, like errors, for warnings to the user; with its location for warnings about code."""
     if category in (UserWarning, RunWarning) or (category is DeprecationWarning and " is called " in str(message)):
         return warning_line(str(message))
     return f"{filename}:{lineno}: {category.__name__}: {message}\n"
 
 
 def _report(error: BaseException, wants_traceback: bool) -> int:
-    """Say on standard error what went wrong, and how a run can be continued; the exit status."""
+    """Print on standard error what went wrong and how to continue the run; return the exit status."""
     errors = make_console(stderr=True)
     resume = vars(error).get("resume_command")
-    if isinstance(error, BrokenPipeError):  # the reader of our output has gone, as in `metaroll ... | head`
+    if isinstance(error, BrokenPipeError):  # the reader of our output is gone, as in `metaroll ... | head`
         if sys.stdout is not sys.stderr:  # as with --json
             with contextlib.suppress(OSError):
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still buffered goes nowhere
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # discards what is still buffered
         if resume:
             with contextlib.suppress(BrokenPipeError):
-                what = "stopped, since nobody reads the output any more:"
-                show_problem(what, f"what was saved is kept; continue with: {resume}", style="yellow")
+                text = "stopped because the output pipe was closed:"
+                show_problem(text, f"what was saved is kept; continue with: {resume}", style="yellow")
         return _UNREAD
     learned = vars(error).get("epochs_kept", 1) > 0
     if isinstance(error, SystemExit):
         error = _ExitError(error)
     if isinstance(error, KeyboardInterrupt):
-        what = "terminated" if isinstance(error, _Terminated) else "interrupted"
-        show_problem(f"{what};" if resume else what, f"continue with: {resume}" if resume else "", style="yellow")
+        text = "terminated" if isinstance(error, _Terminated) else "interrupted"
+        show_problem(f"{text};" if resume else text, f"continue with: {resume}" if resume else "", style="yellow")
         return error.status if isinstance(error, _Terminated) else _INTERRUPTED
-    own = frames_of_user(error)
-    internal = not (isinstance(error, MetarollError | OSError) or (own and own[-1] == innermost(error)))
+    user_frames = frames_of_user(error)
+    internal = not (isinstance(error, MetarollError | OSError) or (user_frames and user_frames[-1] == innermost(error)))
     if wants_traceback or internal:
         traceback.print_exception(error)
     if internal:
-        what = ""
+        text = ""
         show_problem("internal error:", "please report it with the traceback above")
     else:
-        what = str(error) if isinstance(error, MetarollError | OSError) else f"{type(error).__name__}: {error}"
-        show_problem("error:", what)
-    for frame in (frame for frame in own if str(frame) not in what):  # errors of rollouts name them themselves
+        text = str(error) if isinstance(error, MetarollError | OSError) else f"{type(error).__name__}: {error}"
+        show_problem("error:", text)
+    for frame in (frame for frame in user_frames if str(frame) not in text):  # errors in rollouts already name theirs
         errors.print(f"  in {escape(str(frame))}", soft_wrap=True)
     anew = vars(error).get("anew_command")
     if anew:
-        errors.print(f"what was saved is kept; train anew with a lower value, say: {escape(anew)}", soft_wrap=True)
+        errors.print(f"what was saved is kept; to train again with a lower value: {escape(anew)}", soft_wrap=True)
     if resume:
-        kept = "what was saved is kept; continue with" if learned else "no epoch was finished; try again with"
-        errors.print(f"{kept}: {escape(resume)}", soft_wrap=True)
+        message = "what was saved is kept; continue with" if learned else "no epoch was finished; try again with"
+        errors.print(f"{message}: {escape(resume)}", soft_wrap=True)
     return 2 if isinstance(error, MetarollError) else 1
 
 
 @contextlib.contextmanager
 def _termination_as_interrupt() -> Iterator[None]:
-    """Inside, SIGTERM and SIGHUP raise in the main thread, so that workers are ended and files closed."""
+    """Make SIGTERM and SIGHUP raise in the main thread, so that workers are stopped and files closed."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -241,7 +243,7 @@ def _termination_as_interrupt() -> Iterator[None]:
         raise _Terminated(number)
 
     before = {signal.SIGTERM: signal.signal(signal.SIGTERM, raise_it)}
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # ignored under nohup
         before[signal.SIGHUP] = signal.signal(signal.SIGHUP, raise_it)
     try:
         yield
@@ -259,14 +261,14 @@ def _dispatch(arguments: list[str]) -> int:
 
         print(f"metaroll {__version__}")
         return 0
-    command, rest = arguments[0], arguments[1:]
+    command, command_arguments = arguments[0], arguments[1:]
     places = {usage.split()[0]: place for usage, (place, _) in _COMMANDS.items()}
     if command not in places:
         kind, known = ("option", ["--help", "--version"]) if command.startswith("-") else ("command", places)
         raise unknown_name(kind, command, known)
     module, _, function = places[command].partition(":")
     run = getattr(importlib.import_module(f"metaroll.lab.cli.{module}"), function)
-    return run(rest) or 0
+    return run(command_arguments) or 0
 
 
 def _print_help() -> None:
@@ -279,14 +281,14 @@ def _print_help() -> None:
     widest = max(map(len, ALGORITHM_NAMES))
 
     console = make_console()
-    console.print(f"[bold]metaroll {__version__}[/]: sample tasks, roll policies out in them, and learn\n")
+    console.print(f"[bold]metaroll {__version__}[/]: sample tasks, roll out policies in them, and learn\n")
     console.print("usage: metaroll COMMAND ...\n")
     table = Table.grid(padding=(0, 3))
     for usage, (_, text) in _COMMANDS.items():
         table.add_row(f"  [bold cyan]{escape(usage)}[/]", escape(text))
     console.print(table)
-    console.print("\nalgorithms, and environments with tuned values")
-    tuned = Table.grid(padding=(0, 3))  # lines that go on stand below their beginning
+    console.print("\nalgorithms, and the environments they have tuned presets for")
+    tuned = Table.grid(padding=(0, 3))  # continued lines are indented
     for algo in ALGORITHM_NAMES:
         named = ", ".join(preset_names(algo)) or "none yet; any Gymnasium id or simulated system works"
         tuned.add_row(f"  [bold cyan]{algo:{widest}}[/]", escape(named))

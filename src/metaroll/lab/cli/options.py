@@ -1,4 +1,4 @@
-"""Options of commands: parsed into plain values, with one clear error where they make no sense."""
+"""Options of commands: parsed into plain values, with one clear error if they are invalid."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from typing import Annotated, Any, TypeVar
 
 import tyro
 from rich.console import Console
+from rich.text import Text
 
 from metaroll.config import MISSING, Config, Option, largest_integer, options_of, whole_number_hint
 from metaroll.data.folders.links import refuse_link
@@ -50,7 +51,7 @@ HELP = ("-h", "--help")
 _ALIASES = {"transport": ["--engine"]}
 """Other flags of an option."""
 _REPEATED = ("randomize_param",)
-"""Options of many values that are given one by one, by the same flag again."""
+"""Options with several values that are given one at a time, by repeating the flag."""
 
 
 _LONG = re.compile(r"[-+]?[\d_]{1000,}")
@@ -59,37 +60,37 @@ _LONG = re.compile(r"[-+]?[\d_]{1000,}")
 def take_positionals(
     arguments: Sequence[str], count: int, valued_flags: Collection[str] | None = None
 ) -> tuple[list[str], list[str]]:
-    """The first arguments that are no options, at most ``count``, and all others.
+    """Split off the first positional arguments, at most ``count``; also the remaining arguments.
 
     Args:
         arguments: What the user typed.
         count: Maximum number of arguments to take.
-        valued_flags: Flags that a value follows, which tell options from arguments behind them; ``None`` (they are not
-            known yet) takes only what stands before all options.
+        valued_flags: Flags that are followed by a value, to find positional arguments after them; ``None`` (not known
+            yet) only takes those before all options.
     """
     taken: list[str] = []
-    others: list[str] = []
-    left = list(arguments)
-    while left and len(taken) < count:
-        argument = left.pop(0)
+    remaining: list[str] = []
+    queue = list(arguments)
+    while queue and len(taken) < count:
+        argument = queue.pop(0)
         if not argument.startswith("-"):
             taken.append(argument)
             continue
-        others.append(argument)
+        remaining.append(argument)
         if valued_flags is None:
             break
-        if argument.replace("_", "-") in valued_flags and left:
-            others.append(left.pop(0))
-    return taken, others + left
+        if argument.replace("_", "-") in valued_flags and queue:
+            remaining.append(queue.pop(0))
+    return taken, remaining + queue
 
 
 def asks_for_help(arguments: Sequence[str]) -> bool:
-    """Whether the user wants to read the help text, for which nothing else must be right."""
+    """Whether the user asks for the help text, which is shown even if other arguments are wrong."""
     return any(flag in arguments for flag in HELP)
 
 
 def peek_option(arguments: Sequence[str], flag: str) -> str | None:
-    """The value of ``flag`` before everything is parsed, since it decides what the defaults are."""
+    """The value of ``flag``, read before parsing because it decides the defaults."""
     for position, argument in enumerate(arguments):
         if argument == flag:
             if position + 1 == len(arguments):
@@ -101,12 +102,12 @@ def peek_option(arguments: Sequence[str], flag: str) -> str | None:
 
 
 def renamed_flags(arguments: Sequence[str], options: Sequence[Option]) -> tuple[list[str], dict[str, str]]:
-    """``arguments`` with the flags of their options, instead of names in other libraries or in former versions.
+    """Replace flags named as in other libraries or former versions by those of their options.
 
-    A name that stands for several options is written as all of their flags, each with its values.
+    A name for several options is replaced by all of their flags, each with its values.
 
     Returns:
-        The arguments, and what was typed for options that they hold now (for ``named_as``).
+        The arguments, and for each option renamed in them what was typed (for ``named_as``).
 
     Raises:
         UsageError: An option is given twice, by two names.
@@ -148,7 +149,7 @@ def renamed_flags(arguments: Sequence[str], options: Sequence[Option]) -> tuple[
 
 
 def parse(kind: type[T], arguments: Sequence[str], prog: str, description: str) -> T:
-    """An instance of the dataclass ``kind`` from ``arguments``; ``--help`` prints and leaves by ``HelpShown``.
+    """Parse ``arguments`` into an instance of the dataclass ``kind``; ``--help`` prints and raises ``HelpShown``.
 
     Args:
         kind: Dataclass of options (nested ones are groups of the help text).
@@ -158,8 +159,8 @@ def parse(kind: type[T], arguments: Sequence[str], prog: str, description: str) 
     """
     for argument in arguments:
         number = argument.rpartition("=")[2]
-        if _LONG.fullmatch(number):  # Python makes no number of it
-            raise UsageError(f"{number[:20]}... of {len(number)} digits is a larger number than any option takes")
+        if _LONG.fullmatch(number):  # Python refuses to convert it
+            raise UsageError(f"{number[:20]}... ({len(number)} digits) is larger than any option accepts")
     output = io.StringIO()
     random_state = random.getstate()
     try:
@@ -175,16 +176,17 @@ def parse(kind: type[T], arguments: Sequence[str], prog: str, description: str) 
     except SystemExit as leaving:
         if leaving.code in (0, None):
             raise HelpShown from None
-        message = _in_plain_words(_first_sentence(output.getvalue()), arguments, _choices_of(kind))
+        box = Text.from_ansi(output.getvalue()).plain  # in a terminal the parser colors it
+        message = _in_plain_words(_first_sentence(box), arguments, _choices_of(kind))
         message = _FLAG.sub(lambda match: name_given(match[1].replace("-", "_")) or match[0], message)  # as typed
         raise UsageError(f"{message}; see {prog} --help") from None
     finally:
-        random.setstate(random_state)  # the parser draws from Python's global generator while it runs under pytest
+        random.setstate(random_state)  # under pytest the parser draws from Python's global generator
     if unknown:
         first = unknown[0].split("=")[0]
         if first.startswith("-"):
             value = " ".join(unknown[0].split("=", 1)[1:] or unknown[1:2])
-            # Only commands that train have options of all kinds; elsewhere concepts have names of their own.
+            # Only commands that train have options of all kinds; other commands use their own names.
             trains = prog.startswith(command_text("train"))
             near = near_options(first, value, [*flags_of(kind), "--help"], absent=trains, foreign=trains)
             hint = f"; {near} See" if near.endswith(("?", ")")) else f"; {near}; see" if near else "; see"
@@ -195,7 +197,7 @@ def parse(kind: type[T], arguments: Sequence[str], prog: str, description: str) 
 
 
 def _refuse_huge(options: Any) -> None:
-    """``UsageError`` for an integer that nothing can be counted by; what reads it later may not have looked at it."""
+    """Raise ``UsageError`` for absurdly large integers, which later code may not check for."""
     for field in dataclasses.fields(options):
         value, most = getattr(options, field.name), largest_integer(field.name)
         if dataclasses.is_dataclass(value):
@@ -214,7 +216,7 @@ _NO_NUMBER = re.compile(
 )
 
 _OF_A_GROUP = re.compile(r"Error parsing \w+: (?P<name>\w+)(?P<text> .*)")
-"""What a dataclass of options says of one of its fields; the name of the group is no flag."""
+"""A message of an options dataclass about one of its fields: the name of the group is not a flag."""
 _NO_NUMBERS = re.compile(r"Error parsing (?P<flag>--\S+): Could not find valid parse for arguments: \[(?P<texts>.*)\]")
 _NO_VALUE = re.compile(r"Missing value for argument '(?P<flag>--[\w-]+).*")
 
@@ -226,12 +228,12 @@ _NO_CHOICE = re.compile(
 
 
 def _in_plain_words(sentence: str, arguments: Sequence[str], choices: Mapping[str, Sequence[Any]]) -> str:
-    """The parser's sentence, as the user would say it: of a text that is no number, or none of the choices.
+    """Rephrase the parser's message for the user: about a text that is not a number or not among the choices.
 
     Args:
-        sentence: What the parser says.
+        sentence: The parser's message.
         arguments: What the user typed.
-        choices: Flag -> the values that it takes, where there are few.
+        choices: Flag -> the values it accepts, if these are listed.
     """
     match = _NO_CHOICE.fullmatch(sentence)
     if match is not None:
@@ -264,9 +266,9 @@ def _in_plain_words(sentence: str, arguments: Sequence[str], choices: Mapping[st
 
 
 def _first_sentence(box: str) -> str:
-    """The message of the parser, out of the box that it draws: the first block between two rules.
+    """Extract the parser's message from the box that it draws: the first block between two rules.
 
-    Where the terminal has no box characters, the title stands in a block of its own before it.
+    Without box characters the title is a separate block before it.
     """
     blocks: list[list[str]] = [[]]
     for line in box.splitlines():
@@ -277,11 +279,11 @@ def _first_sentence(box: str) -> str:
             blocks[-1].append(text)
     filled = [" ".join(block) for block in blocks if block]
     position = 0 if "│" in box else 1
-    return filled[position].rstrip(".") if position < len(filled) else " ".join(filled) or "the arguments make no sense"
+    return filled[position].rstrip(".") if position < len(filled) else " ".join(filled) or "invalid arguments"
 
 
 def unset(metavar: str, meaning: str) -> Any:
-    """How the help text shows an option that is not set: what happens then, instead of ``None``."""
+    """Show in the help text what happens if an option is not set, instead of ``None``."""
     return tyro.conf.arg(metavar=metavar, help_behavior_hint=f"(default: {meaning})")
 
 
@@ -292,43 +294,43 @@ AsTrained = Annotated[int | None, unset("INT", "as in training")]
 
 @dataclass(frozen=True, kw_only=True)
 class Output:
-    """What is shown, and where."""
+    """What is printed, and where."""
 
     json: Switch = False
-    """Print the summary as JSON, the only thing on standard output."""
+    """Print the summary as JSON, and nothing else, to standard output."""
     quiet: Switch = False
-    """Show nothing but errors (and the JSON)."""
+    """Print only errors (and the JSON)."""
     traceback: Switch = False
-    """Show where an error comes from."""
+    """Show the traceback of an error."""
 
     def console(self) -> Console:
-        """Where messages go: beside the JSON nothing else may be on standard output."""
+        """Where messages go: to standard error if standard output is for the JSON."""
         return make_console(stderr=self.json, quiet=self.quiet)
 
 
 def parse_command(
     kind: type[T], arguments: Sequence[str], usage: str, about: str, missing: str, most: int = 1
 ) -> tuple[list[str], T]:
-    """What a command is about, and its options: an instance of the dataclass ``kind``.
+    """The names that a command is given, and its options: an instance of the dataclass ``kind``.
 
     Args:
         kind: Dataclass of options.
-        arguments: What the user typed behind the name of the command.
-        usage: How the command is typed, as ``metaroll watch RUN [options]``.
+        arguments: What the user typed after the name of the command.
+        usage: Usage of the command, such as ``metaroll watch RUN [options]``.
         about: Text above the options, below the usage.
-        missing: What to say where nothing is named; empty for commands that need no name.
-        most: Maximum number of names, which stand before, between or behind the options.
+        missing: Error message if no name is given; empty for commands that need none.
+        most: Maximum number of names, which may come before, between or after the options.
     """
-    names, rest = take_positionals(arguments, most, flags_of(kind, valued_only=True))
-    if missing and not names and not asks_for_help(rest):
+    names, flags = take_positionals(arguments, most, flags_of(kind, valued_only=True))
+    if missing and not names and not asks_for_help(flags):
         raise UsageError(f"{usage}: {missing}")
-    return names, parse(kind, rest, " ".join(usage.split()[:2]), f"{usage}\n\n{about}")
+    return names, parse(kind, flags, " ".join(usage.split()[:2]), f"{usage}\n\n{about}")
 
 
 def file_to_write(flag: str, text: str, endings: Sequence[str]) -> Path:
-    """The file that ``flag`` names, of one of these endings, where a file can be written; its folder may be missing.
+    """Check that ``flag`` names a writable file with one of these extensions; its folder need not exist yet.
 
-    Nothing is left behind, and what takes long is not begun in vain.
+    Called before long work begins; leaves no file behind.
     """
     path = Path(text).expanduser()
     if path.suffix.lower() not in endings:
@@ -339,14 +341,14 @@ def file_to_write(flag: str, text: str, endings: Sequence[str]) -> Path:
             raise IsADirectoryError(errno.EISDIR, "it is a folder")
         place = next(folder for folder in path.absolute().parents if folder.exists())
         with tempfile.TemporaryFile(dir=place):
-            pass  # tells of full disks, too, and of folders that only seem to be writable
+            pass  # also detects full disks, and folders that only seem to be writable
     except OSError as error:
         raise UsageError(f"{flag} must name a file that can be written, got {text!r}: {error.strerror}") from error
     return path
 
 
 def flags_of(kind: Any, valued_only: bool = False) -> list[str]:
-    """All flags of a dataclass of options, nested ones included; perhaps those only that a value follows."""
+    """All flags of an options dataclass, including nested ones; with ``valued_only`` just those that take a value."""
     hints = typing.get_type_hints(kind)
     flags: list[str] = []
     for field in dataclasses.fields(kind):
@@ -359,25 +361,25 @@ def flags_of(kind: Any, valued_only: bool = False) -> list[str]:
 
 
 def _choices_of(kind: Any) -> dict[str, tuple[Any, ...]]:
-    """Flag -> the values that it takes, of those of a dataclass of options that take one of a few."""
+    """Flag -> accepted values, for the options of a dataclass with a fixed set of choices."""
     hints = typing.get_type_hints(kind)
-    found: dict[str, tuple[Any, ...]] = {}
+    choices: dict[str, tuple[Any, ...]] = {}
     for field in dataclasses.fields(kind):
         inner = hints[field.name]
         if dataclasses.is_dataclass(inner):
-            found |= _choices_of(inner)
+            choices |= _choices_of(inner)
         elif members := [m for m in (inner, *typing.get_args(inner)) if typing.get_origin(m) is typing.Literal]:
-            found["--" + field.name.replace("_", "-")] = typing.get_args(members[0])
-    return found
+            choices["--" + field.name.replace("_", "-")] = typing.get_args(members[0])
+    return choices
 
 
 def flags_for(option: Option) -> set[str]:
-    """All that a user may type to set the option."""
+    """All flags that set the option."""
     return {option.flag, option.flag.replace("--", "--no-", 1), *_ALIASES.get(option.name, [])}
 
 
 def with_config(kind: type[T], name: str, config: type[Config]) -> type[Any]:
-    """The dataclass of options ``kind``, with a further group ``name`` that has the fields of a config."""
+    """The options dataclass ``kind`` with an additional group ``name`` of the fields of a config."""
     options = options_of(config)
     group = options_class(config.__name__, options, {option.name: option.default for option in options})
     fields = [(name, group, dataclasses.field(default_factory=group))]
@@ -397,8 +399,8 @@ def options_class(
         name: Name of the class.
         options: The options.
         values: Their defaults.
-        note: What its help says of all of them.
-        hints: What the help says of an option instead of its default, which then is ``None``.
+        note: Help text for the whole group.
+        hints: Help text of an option instead of its default, which then is ``None``.
     """
     fields: list[tuple[str, Any, Any]] = []
     for option in options:
@@ -409,7 +411,7 @@ def options_class(
         annotated = Annotated[
             option.annotation if hint is None else option.annotation | None,
             tyro.conf.arg(
-                help=re.sub(r"\bnull\b", "None", option.help) or None,  # which is what a flag takes
+                help=re.sub(r"\bnull\b", "None", option.help) or None,  # flags take None
                 metavar=metavar,
                 aliases=_ALIASES.get(option.name),
                 help_behavior_hint=None if hint is None else f"(default: {hint})",

@@ -26,7 +26,7 @@ from metaroll.training.session.agent import Agent
 
 __all__ = ["Comparison", "compare"]
 
-_OF_SINGLE = "not known from one seed of each"
+_OF_SINGLE = "unknown with a single seed each"
 _FEW = 5
 _WIDTH = 80
 _ANY_WIDTH = 1000
@@ -34,13 +34,13 @@ _ANY_WIDTH = 1000
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """Groups of runs that differ in their seeds, by their newest evaluations; printed, it is a table.
+    """Groups of runs that differ only in their seeds, compared by their newest evaluations; prints as a table.
 
     Attributes:
-        groups: Of each group its label, ``seeds``, ``env_steps``, ``mean`` and ``iqm`` with intervals (95 % bootstrap
+        groups: For each group its label, ``seeds``, ``env_steps``, ``mean`` and ``iqm`` with intervals (95 % bootstrap
             over seeds).
-        comparisons: Of each pair of groups the ``difference`` and the probability of ``improvement``, with intervals.
-        notes: What to know of the groups.
+        comparisons: For each pair of groups the ``difference`` and the probability of ``improvement``, with intervals.
+        notes: Notes on the groups.
         unfinished: Runs that are not complete.
     """
 
@@ -58,7 +58,7 @@ class Comparison:
         self._show_notes(console)
 
     def _show_notes(self, console: Console) -> None:
-        """Print what stands below the table."""
+        """Print the notes below the table."""
         for pair in self.comparisons:
             gap = with_interval(pair["difference"], pair["difference_interval"], sign="+")
             known = math.isfinite(pair["improvement"])
@@ -69,20 +69,20 @@ class Comparison:
                 f"  difference {gap}   probability of improvement {chance}",
                 soft_wrap=True,
             )
-        note = "newest evaluations, on test tasks where there are some; "
+        note = "newest evaluations, on test tasks if there are any; "
         note += "95 % percentile bootstrap intervals over seeds"
         if min(len(entry["seeds"]) for entry in self.groups) < _FEW:
-            note += f"; with fewer than {_FEW} seeds they are too narrow, or there are none"
+            note += f"; with fewer than {_FEW} seeds they are too narrow or missing"
         console.print(note, style="dim", soft_wrap=True)
         if len({steps for entry in self.groups for steps in entry["env_steps"]}) > 1:
-            console.print("[yellow]the runs have had different numbers of environment steps[/]")
+            console.print("[yellow]the runs have different numbers of environment steps[/]")
         for text in self.notes:
             console.print(f"[yellow]{escape(text)}[/]", soft_wrap=True)
         if self.unfinished:
             console.print(f"[yellow]not finished:[/] {escape(', '.join(self.unfinished))}", soft_wrap=True)
 
     def _table(self, narrow: bool) -> Table:
-        """The groups; ``narrow`` with fewer columns of two lines, so that no number is cut."""
+        """The groups; ``narrow`` uses fewer columns with two lines, so that no number is cut."""
         table = plain_table("group", *([] if narrow else ["seeds", "steps"]), "return", "interquartile mean")
         for entry in self.groups:
             numbers = [with_interval(entry[name], entry[f"{name}_interval"]) for name in ("mean", "iqm")]
@@ -107,7 +107,7 @@ class Comparison:
         return f"Comparison({'; '.join(groups)}); print it for the table"
 
     def _repr_html_(self) -> str:
-        """In a notebook: the groups as a table, and what is said of them."""
+        """In a notebook: the groups as a table, and the notes."""
         below = io.StringIO()
         self._show_notes(Console(file=below, width=_ANY_WIDTH, highlight=False, emoji=False))
         rows = [
@@ -128,11 +128,11 @@ class Comparison:
 
 
 def compare(*runs: str | Path | Agent, pairing: Literal["auto", "paired", "unpaired"] = "auto") -> Comparison:
-    """Compare groups of runs, which differ within a group in their seeds only, by their newest evaluations.
+    """Compare groups of runs by their newest evaluations; runs that differ only in their seeds form a group.
 
     Args:
-        runs: Agents that have learned, folders of runs, or folders that hold some.
-        pairing: Whether runs of one seed belong together; ``"auto"``: where two groups have the same seeds.
+        runs: Agents that have learned, folders of runs, or folders that contain runs.
+        pairing: Whether to pair runs with the same seed; ``"auto"`` pairs them if two groups have the same seeds.
 
     Raises:
         ValueError: Two runs were measured in different ways, or are the same one; an agent has not learned, or a run
@@ -152,12 +152,12 @@ def compare(*runs: str | Path | Agent, pairing: Literal["auto", "paired", "unpai
         entries.append({"group": group.label, "seeds": group.seeds, "env_steps": steps, **numbers})
     pairs: list[dict[str, Any]] = []
     for first, second in itertools.combinations(groups, 2):
-        same = first.seeds == second.seeds
-        if pairing == "paired" and not same:
+        same_seeds = first.seeds == second.seeds
+        if pairing == "paired" and not same_seeds:
             raise UsageError(f"pairing paired needs the same seeds, got {first.seeds} and {second.seeds}")
-        paired = same and pairing != "unpaired" and len(first.seeds) > 1
-        found = compare_groups(*scores_of(first, second, paired=paired), paired=paired)
-        pairs.append({"x": first.label, "y": second.label, **dataclasses.asdict(found)})
+        paired = same_seeds and pairing != "unpaired" and len(first.seeds) > 1
+        result = compare_groups(*scores_of(first, second, paired=paired), paired=paired)
+        pairs.append({"x": first.label, "y": second.label, **dataclasses.asdict(result)})
     return Comparison(entries, pairs, list(notes), list(unfinished))
 
 
@@ -170,7 +170,7 @@ def _folder_of(run: str | Path | Agent) -> str:
     if isinstance(run, Agent):
         if run.run_dir is None:
             name = f"the agent of {run.config['algo']!r} in {run.config['env']!r}"
-            raise ValueError(f"{name} has learned nothing that could be compared: call learn() first")
+            raise ValueError(f"{name} has nothing to compare yet: call learn() first")
         return str(run.run_dir)
     if not isinstance(run, str | Path):
         hint = ": compare(*agents)" if isinstance(run, list | tuple) else ""

@@ -1,4 +1,4 @@
-"""Groups of runs that differ in their seeds only, their scores, and what must be equal for a comparison."""
+"""Groups of runs that differ only in their seeds, their scores, and what must be equal for a comparison."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from metaroll.training.store.run_values import ENV_PLUGIN, NETWORK, PLUGIN, adap
 
 __all__ = ["RunGroup", "RunScores", "compared_groups", "scores_of"]
 
-# What belongs to one run, or to where it was run.
+# Options that concern a single run, or the machine it ran on.
 _OF_ONE_RUN = (
     *("seed", "task_seed", "epochs", "num_workers", "transport", "ray_address", "step_timeout", "reset_timeout"),
     *("device", "torch_threads", "snapshot_mode", "snapshot_gap", "memory_limit"),
     *("keep_last", "keep_best", "stop_at", "stop_metric", "stop_mean_of", "budget"),
-    "size",  # the values that it stands for are compared themselves
+    "size",  # its values are compared themselves
 )
-# Packages that decide what is measured, rather than how fast or to which last bit.
+# Packages that change what is measured, not only its speed or last bits.
 _PACKAGES = ("metaroll", "gymnasium", "mujoco", "metaworld")
-_HINT = "they are not comparable; evaluate all in the same way, or leave some out"
+_HINT = "they are not comparable; evaluate all of them in the same way, or leave some out"
 _WHAT = {"return_after": "return after adaptation", "return_mean": "return of a policy that does not adapt"}
 
 
@@ -43,8 +43,8 @@ class RunScores:
     """One run and its newest evaluation.
 
     Attributes:
-        folder: Where it lies.
-        source: The folder that was given: of the run, or one that holds it.
+        folder: Folder of the run.
+        source: The folder that was given: that of the run, or one that contains it.
         config: Its configuration.
         metric: ``return_after`` or ``return_mean``.
         env_steps: Environment steps of training at the evaluation.
@@ -53,7 +53,7 @@ class RunScores:
         curve: Steps and score of all evaluations, shape ``(E, 2)``.
         trained: Steps and return of training in all epochs, shape ``(E, 2)``; none: ``(0, 2)``.
         unfinished: How far the run is, if it has not finished; empty otherwise.
-        provenance: How the evaluation at its end was made, as far as that is known.
+        provenance: How the final evaluation was made, as far as known.
     """
 
     folder: Path
@@ -75,20 +75,20 @@ class RunScores:
 
     @property
     def task_seed(self) -> int | str:
-        """Seed of the tasks, if one of their own was given."""
-        given = self.config["run"].get("task_seed")
-        return "not given" if given is None else given
+        """Seed of the tasks, if given separately."""
+        seed = self.config["run"].get("task_seed")
+        return "not given" if seed is None else seed
 
     @property
     def options(self) -> dict[str, Any]:
-        """All options but those of a single run, and where the algorithm and the network are from."""
+        """All options except those of a single run, and where the algorithm and the network come from."""
         flat = {**flat_values(self.config), "algo": self.config["algo"], "env": self.config["env"]}
         origins = {name: text for name, text in kept_origins(self.config).items() if name != ENV_PLUGIN}
         return {name: value for name, value in flat.items() if name not in _OF_ONE_RUN} | origins
 
     @property
     def tasks_key(self) -> tuple[Any, ...]:
-        """Equal for runs with the same held-out tasks."""
+        """A key that is equal for runs with the same held-out tasks."""
         run, algorithm = self.config["run"], self.config["algorithm"]
         drawn = run["seed"] if run.get("task_seed") is None else run["task_seed"]
         numbers = [algorithm.get(name) for name in ("num_train_tasks", "num_test_tasks")]
@@ -97,7 +97,7 @@ class RunScores:
 
 @dataclass(frozen=True)
 class RunGroup:
-    """Runs that differ in their seeds only, in the order of these.
+    """Runs that differ only in their seeds, sorted by seed.
 
     Attributes:
         label: Algorithm, environment, and what differs from the other groups.
@@ -114,27 +114,27 @@ class RunGroup:
 
 
 def compared_groups(arguments: Sequence[str]) -> tuple[list[RunGroup], list[str], list[str]]:
-    """Groups of runs, those of their runs that are not complete, and what to say of them.
+    """Groups of runs, the runs that are not complete, and notes on the groups.
 
     Args:
-        arguments: Folders of runs, or folders that hold some.
+        arguments: Folders of runs, or folders that contain runs.
 
     Raises:
         UsageError: Two runs were measured in different ways, are the same one, or one has no evaluation.
     """
     sources: dict[Path, Path] = {}
-    known: dict[Path, Path] = {}
+    given_by: dict[Path, Path] = {}
     unfinished: list[str] = []
     for argument in arguments:
         path = Path(argument).expanduser()
-        found = find_runs(path) if path.is_dir() and not (path / run_folder.CONFIG_FILE).is_file() else []
-        for folder in found or [run_folder.find_run(path)]:
-            place = folder.resolve()
-            if place in known:
-                raise UsageError(f"{folder} is given twice, by {known[place]} and {path}: give each run once")
-            sources[folder] = known[place] = path
-        if (asked_for := read_group(path)) is not None:
-            unfinished += [f"{folder} (not begun)" for folder in asked_for.missing]
+        folders = find_runs(path) if path.is_dir() and not (path / run_folder.CONFIG_FILE).is_file() else []
+        for folder in folders or [run_folder.find_run(path)]:
+            resolved = folder.resolve()
+            if resolved in given_by:
+                raise UsageError(f"{folder} is given twice, by {given_by[resolved]} and {path}: give each run once")
+            sources[folder] = given_by[resolved] = path
+        if (group_file := read_group(path)) is not None:
+            unfinished += [f"{folder} (not begun)" for folder in group_file.missing]
     groups = _groups_of([_read(folder, source) for folder, source in sources.items()])
     _refuse_different([run for group in groups for run in group.runs])
     begun = [run.unfinished for group in groups for run in group.runs if run.unfinished]
@@ -160,7 +160,7 @@ def _groups_of(runs: Sequence[RunScores]) -> list[RunGroup]:
 
 
 def _with_one_name(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Options of runs where what a script has made anew for each seed has one name, if it was recorded as the same."""
+    """Give objects that a script creates for each seed the same name in all runs, if they were recorded as equal."""
     named = [dict(options) for options in runs]
     for entry, name in ((PLUGIN, "algo"), (NETWORK, "policy")):
         alike: dict[tuple[str, str], list[dict[str, Any]]] = {}
@@ -168,7 +168,9 @@ def _with_one_name(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             if is_given(str(options.get(name))) and options.get(entry):
                 alike.setdefault((re.sub(r"_\d+$", "", options[name]), options[entry]), []).append(options)
         for members in alike.values():
-            shortest = min((options[name] for options in members), key=lambda given: (len(given), given))
+            shortest = min(
+                (options[name] for options in members), key=lambda name_of_run: (len(name_of_run), name_of_run)
+            )
             for options in members:
                 options[name] = shortest
     return named
@@ -180,13 +182,13 @@ def _same_seed(label: str, run: RunScores, other: RunScores) -> str:
         return f"{message}: they are one run, leave one out"
     name = option_name("task_seed")
     return (
-        f"{message}, and differ in their held-out tasks only ({name} {run.task_seed} and {other.task_seed}): train "
-        f"them on tasks of the same {name}, or leave one out"
+        f"{message} and differ only in their held-out tasks ({name} {run.task_seed} and {other.task_seed}): train "
+        f"them with the same {name}, or leave one out"
     )
 
 
 def _notes_on_merged(groups: Sequence[RunGroup]) -> list[str]:
-    """What to say of groups whose runs come from several folders that were given, which may be meant as several."""
+    """Notes on groups whose runs come from several given folders, which may be meant as several groups."""
     notes = []
     for group in groups:
         sources = list(dict.fromkeys(str(run.source) for run in group.runs))
@@ -194,7 +196,7 @@ def _notes_on_merged(groups: Sequence[RunGroup]) -> list[str]:
         holds_runs = any(run.source != run.folder for run in group.runs)
         if len(sources) == 1 or not (holds_runs or len(task_seeds) > 1):
             continue
-        note = f"{_listed(sources)} differ in their seeds only, and are one group of {len(group.runs)} runs"
+        note = f"{_listed(sources)} differ only in their seeds and form one group of {len(group.runs)} runs"
         if len(task_seeds) > 1:
             note += f"; their held-out tasks differ ({option_name('task_seed')} {_listed(task_seeds)})"
         notes.append(note)
@@ -208,28 +210,28 @@ def _listed(names: Sequence[str]) -> str:
 def _refuse_different(runs: Sequence[RunScores]) -> None:
     """``UsageError`` if two runs were measured in different ways: environment, horizon, protocol, versions.
 
-    It names what matters most, in the order of ``RunScores.provenance``, and only counts the rest.
+    The message names the most important difference, in the order of ``RunScores.provenance``, and counts the others.
     """
     first = runs[0]
     for run in runs[1:]:
         differing = [name for name, value in first.provenance.items() if run.provenance.get(name, value) != value]
         if differing:
-            name, *others = differing
+            name, *more_names = differing
             here, there = first.provenance[name], run.provenance[name]
-            more = f" (and {len(others)} more: {', '.join(others)})" if others else ""
+            more = f" (and {len(more_names)} more: {', '.join(more_names)})" if more_names else ""
             hint = _HINT
-            if name == "environment" and any("@" in str(one) for one in (here, there)):
+            if name == "environment" and any("@" in str(value_here) for value_here in (here, there)):
                 hint = (
-                    "each was measured on its own tasks, which are not comparable; play both in one environment, as "
-                    "docs/inference.md does it (on_the_robot)"
+                    "each was measured on its own tasks, which are not comparable; run both in one environment, as in "
+                    "docs/inference.md (on_the_robot)"
                 )
             raise UsageError(f"{name} is {here!r} in {first.folder} and {there!r} in {run.folder}{more}: {hint}")
 
 
 def scores_of(*groups: RunGroup, paired: bool = False) -> list[np.ndarray]:
-    """Scores ``(runs, tasks)`` of each group if all runs have the same held-out tasks, else ``(runs, 1)``.
+    """Scores of each group: ``(runs, tasks)`` if all runs have the same held-out tasks, else ``(runs, 1)``.
 
-    Of pairs of runs it is enough that the two of a pair have the same tasks.
+    With ``paired`` only the two runs of each pair need the same tasks.
     """
     keys = [[run.tasks_key for run in group.runs] for group in groups]
     same = all(own == keys[0] for own in keys) if paired else len({key for own in keys for key in own}) == 1
@@ -243,9 +245,9 @@ def _read(folder: Path, source: Path) -> RunScores:
 
 
 def _scores(folder: Path, source: Path) -> RunScores:
-    config, known, summary = run_folder.read_config(folder), read_run(folder), read_summary(folder)
-    if known.problem:
-        raise UsageError(f"{folder} is damaged: {known.problem}; or leave it out")
+    config, report, summary = run_folder.read_config(folder), read_run(folder), read_summary(folder)
+    if report.problem:
+        raise UsageError(f"{folder} is damaged: {report.problem}; or leave it out")
     phase, metric = ("MetaTest", "return_after") if adapts(config) else ("Evaluation", "return_mean")
     try:
         rows, trained = read_metrics(folder, phase=phase, metric=metric), read_metrics(folder, phase="train")
@@ -254,7 +256,7 @@ def _scores(folder: Path, source: Path) -> RunScores:
     whole = [row for row in rows if row["task"] is None]
     curve = [(row["env_steps"], row["value"]) for row in whole]
     tasks = [row["value"] for row in rows if row["task"] is not None and row["iteration"] == whole[-1]["iteration"]]
-    if ends_with_evaluation(summary, known.epochs_done, whole[-1]["iteration"] + 1 if whole else 0, metric):
+    if ends_with_evaluation(summary, report.epochs_done, whole[-1]["iteration"] + 1 if whole else 0, metric):
         curve.append((summary["env_steps"], summary[metric]))
         if "per_task" in summary:
             tasks = [row[metric] for row in summary["per_task"]]
@@ -263,17 +265,17 @@ def _scores(folder: Path, source: Path) -> RunScores:
             tasks = [float(np.mean(row)) for row in returns] if len(returns) > 1 else []
     if not curve:
         every = config["algorithm"].get("evaluate_every")
-        trains, asks = (
+        resume_text, option = (
             for_reader("learn()", f"`{command_text('resume', folder)}`"),
             for_reader("evaluate_every=N", "--evaluate-every N"),
         )
         raise UsageError(
-            f"{folder} holds no evaluation yet: {trains} trains it to its end, where it is evaluated; {asks} (here "
-            f"{every}) evaluates in between, too; or leave it out"
+            f"{folder} has no evaluation yet: {resume_text} trains it to its end, where it is evaluated; {option} (now "
+            f"{every}) also evaluates in between; or leave it out"
         )
     unfinished = ""
-    if known.state not in ("finished", "stopped"):
-        unfinished = f"{folder} ({known.state}, {known.epochs_done} of {known.epochs_total} epochs)"
+    if report.state not in ("finished", "stopped"):
+        unfinished = f"{folder} ({report.state}, {report.epochs_done} of {report.epochs_total} epochs)"
     versions = config.get("versions") or {}
     provenance = {
         "environment": config["env"],
@@ -285,5 +287,5 @@ def _scores(folder: Path, source: Path) -> RunScores:
         **{f"version of {name}": versions[name] for name in _PACKAGES if name in versions},
         **(summary.get("provenance") or {}),
     }
-    points, told = np.array(curve, dtype=float), training_curve(trained)
-    return RunScores(folder, source, config, metric, *curve[-1], tuple(tasks), points, told, unfinished, provenance)
+    points, training = np.array(curve, dtype=float), training_curve(trained)
+    return RunScores(folder, source, config, metric, *curve[-1], tuple(tasks), points, training, unfinished, provenance)

@@ -1,4 +1,4 @@
-"""Where messages of the command line go: consoles, names made safe for terminals, and the table of findings."""
+"""Where messages of the command line go: consoles, text made safe for terminals, and the table of findings."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red", "skip": "dim"}
 
 
 class HelpShown(Exception):
-    """The parser has printed the help text, and nothing else is to be done."""
+    """The parser has printed the help text, and there is nothing else to do."""
 
 
 class _Encodable:
-    """A stream that spells out what its encoding lacks, an arrow in ASCII say, rather than raise an error."""
+    """A stream that escapes characters missing from its encoding, such as an arrow in ASCII, instead of raising."""
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
@@ -45,7 +45,7 @@ class _Encodable:
     def write(self, text: str) -> int:
         try:
             return self._stream.write(text)
-        except UnicodeEncodeError as error:  # of which nothing has been written
+        except UnicodeEncodeError as error:  # nothing has been written yet
             return self._stream.write(text.encode(error.encoding, "backslashreplace").decode(error.encoding))
 
     def __getattr__(self, name: str) -> Any:
@@ -53,7 +53,7 @@ class _Encodable:
 
 
 class _OwnConsole(Console):
-    """Prints whatever a name holds, and lets whoever prints know that nobody reads any more (rich ends the program)."""
+    """Prints any character, and raises ``BrokenPipeError`` if the output pipe is closed (rich would exit)."""
 
     @property
     def file(self) -> IO[str]:
@@ -64,13 +64,13 @@ class _OwnConsole(Console):
         self._file = new_file
 
     def on_broken_pipe(self) -> None:
-        """Write nothing more, and raise the error that is being handled (see rich)."""
+        """Stop writing, and raise the error that rich is handling."""
         self.quiet = True
-        raise BrokenPipeError(errno.EPIPE, "nobody reads the output any more, whose pipe is closed")
+        raise BrokenPipeError(errno.EPIPE, "the output pipe is closed")
 
 
 def make_console(*, stderr: bool = False, quiet: bool = False) -> Console:
-    """A console that colors nothing by itself, and leaves names as ``my_env:family:`` what they are (no emoji).
+    """A console without automatic highlighting, and without emoji: ``my_env:family:`` is printed as it is.
 
     Args:
         stderr: Write to standard error.
@@ -78,15 +78,15 @@ def make_console(*, stderr: bool = False, quiet: bool = False) -> Console:
     """
     console = _OwnConsole(stderr=stderr, quiet=quiet, highlight=False, emoji=False)
     if console.is_jupyter and "JUPYTER_COLUMNS" not in os.environ:
-        console.width = _NOTEBOOK_COLUMNS  # of what no notebook tells: more of them would have to be scrolled
+        console.width = _NOTEBOOK_COLUMNS  # notebooks report no width, and wider output would need scrolling
     return console
 
 
 def show_problem(severity: str, text: str = "", *, style: str = "bold red") -> None:
-    """Print ``metaroll: SEVERITY text`` on standard error: libraries, too, print lines that begin with ``error:``.
+    """Print ``metaroll: SEVERITY text`` on standard error; the prefix, since libraries also print ``error:`` lines.
 
     Args:
-        severity: What kind of message it is, with its punctuation.
+        severity: Kind of message, with its punctuation.
         text: The message.
         style: Style of the severity.
     """
@@ -95,18 +95,18 @@ def show_problem(severity: str, text: str = "", *, style: str = "bold red") -> N
 
 
 def show_notes(notes: Sequence[str]) -> None:
-    """Print sentences on standard error, a line each."""
+    """Print sentences on standard error, one per line."""
     for note in notes:
         make_console(stderr=True).print(escape(note), soft_wrap=True)
 
 
 def warning_line(text: str) -> str:
-    """The line of a warning that concerns the user."""
+    """The line that shows a warning to the user."""
     return f"metaroll: warning: {text}\n"
 
 
 def printable(text: str) -> str:
-    """``text`` with control characters spelled out, as a terminal would obey those in a name or a file."""
+    """``text`` with control characters escaped, since a terminal would obey those in a name or a file."""
     return "".join(c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in text)
 
 
@@ -116,26 +116,26 @@ def escape(text: str) -> str:
 
 
 def show_line(console: Console, text: str) -> None:
-    """Print a sentence (markup); at a terminal it is broken between words, and further lines are indented below.
+    """Print a sentence (markup); a terminal wraps it between words and indents the following lines.
 
-    In files and pipes it stays one line, which can be searched.
+    In files and pipes it stays on one line, which is easier to search.
     """
     if not console.is_terminal:
         console.print(text, soft_wrap=True)
         return
     line = Text.from_markup(text)
     indent = len(line.plain) - len(line.plain.lstrip()) + _HANGING
-    first, *rest = line.wrap(console, max(console.width - indent, _NARROWEST))
-    console.print(Text("\n").join([first, *(Text(" " * indent) + part for part in rest)]), soft_wrap=True)
+    first, *more = line.wrap(console, max(console.width - indent, _NARROWEST))
+    console.print(Text("\n").join([first, *(Text(" " * indent) + part for part in more)]), soft_wrap=True)
 
 
 def show_findings(console: Console, findings: Sequence[TaskCheck]) -> None:
-    """Print one line for each finding, and its hint below."""
+    """Print one line for each finding, with its hint below."""
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True, style="bold")
     table.add_column(overflow="fold")
-    for found in findings:
-        hint = f"\n[cyan]-> {escape(found.hint)}[/]" if found.hint else ""
-        table.add_row(f"[{_STYLES[found.status]}]{found.status}[/]", found.name, f"{escape(found.value)}{hint}")
+    for finding in findings:
+        hint = f"\n[cyan]-> {escape(finding.hint)}[/]" if finding.hint else ""
+        table.add_row(f"[{_STYLES[finding.status]}]{finding.status}[/]", finding.name, f"{escape(finding.value)}{hint}")
     console.print(table)

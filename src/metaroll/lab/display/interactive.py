@@ -1,4 +1,4 @@
-"""Asks, after a rollout has been shown, what to do next."""
+"""Asks the user what to do next after a rollout has been shown."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def after_rollout_query(
     """Ask the user what to do after a rollout has been shown.
 
     Args:
-        env: The environment; closed when the user ends.
+        env: The environment; closed when the user ends the session.
         policy: The policy, described on request.
         rollout: The rollout, for plots.
         ask: Called with a prompt, returns a line of the user's.
@@ -56,7 +56,7 @@ def after_rollout_query(
     write(_MENU if plot is None else f"{_MENU}\n{_PLOT_MENU}")
     while True:
         words = _answer(ask, "> ").split()
-        key, rest = (words[0].lower(), words[1:]) if words else ("c", [])
+        key, options = (words[0].lower(), words[1:]) if words else ("c", [])
         if key == "c":
             return False, None, None
         if key == "n":
@@ -73,7 +73,7 @@ def after_rollout_query(
         elif key == "i":
             write(f"environment: {env}\ndomain parameters: {domain_params_of(env)}\npolicy: {policy}")
         elif plot is not None and key in _PLOTS:
-            _plot(plot, write, rollout, _PLOTS[key], rest)
+            _plot(plot, write, rollout, _PLOTS[key], options)
         else:
             write(f"{' '.join(words)!r} is not in the menu\n{_MENU}")
 
@@ -81,7 +81,7 @@ def after_rollout_query(
 def _answer(ask: Callable[[str], str], prompt: str) -> str:
     try:
         return ask(prompt)
-    except EOFError:  # nobody is there any more
+    except EOFError:  # the input is closed
         return "e" if prompt == "> " else ""
 
 
@@ -98,7 +98,7 @@ def _nominal(env: Any) -> dict[str, Any] | None:
 def _ask_state(
     ask: Callable[[str], str], write: Callable[[str], Any], env: Any, rollout: StepSequence
 ) -> np.ndarray | None:
-    """A state, or ``None`` if the user thinks better of it."""
+    """A state, or ``None`` if the user goes back."""
     states = rollout.states if "states" in rollout.data_names else None
     known = read_state(state_owner(env)) if states is None else np.asarray(states)[0]
     size = None if known is None else known.size
@@ -135,10 +135,10 @@ def _plot(
     write: Callable[[str], Any],
     rollout: StepSequence,
     kind: str,
-    rest: list[str],
+    options: list[str],
 ) -> None:
     try:
-        shown = plot(rollout, kind, int(rest[0]) if rest else None)
+        shown = plot(rollout, kind, int(options[0]) if options else None)
     except (ImportError, IndexError, KeyError, ValueError) as error:
         write(f"cannot plot: {error}")
         return

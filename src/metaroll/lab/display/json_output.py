@@ -14,18 +14,18 @@ from typing import Any
 __all__ = ["only_json", "print_json", "write_document"]
 
 _WAITING: ContextVar[list[str] | None] = ContextVar("waiting", default=None)
-"""What is to be written at the end; ``None`` outside of ``only_json``."""
+"""The document to write at the end; ``None`` outside of ``only_json``."""
 
 
 def print_json(values: Mapping[str, Any]) -> None:
     """Write ``values`` to standard output as one JSON document; inside ``only_json`` when that ends."""
-    from metaroll.training.store.files import to_plain  # needs packages, which metaroll doctor finds missing
+    from metaroll.training.store.files import to_plain  # imports packages, which metaroll doctor may find missing
 
     write_document(to_plain(values))
 
 
 def write_document(plain: Mapping[str, Any]) -> None:
-    """Write values of JSON's own kinds as ``print_json`` does, with the standard library alone."""
+    """Write plain JSON types as ``print_json`` does, using only the standard library."""
     text = json.dumps(plain, indent=2, allow_nan=False) + "\n"
     waiting = _WAITING.get()
     if waiting is not None:
@@ -37,13 +37,13 @@ def write_document(plain: Mapping[str, Any]) -> None:
 
 @contextlib.contextmanager
 def only_json(*, for_good: bool) -> Iterator[None]:
-    """Inside, all that is printed goes to standard error; what ``print_json`` was given goes to standard output.
+    """Send all output to standard error, except for the document of ``print_json``: that goes to standard output.
 
-    That holds for descriptor 1 itself, and so for C libraries, and for processes that are started inside. The document
-    is written at the end, whole, and not at all after an error.
+    Descriptor 1 itself is redirected, so this includes C libraries and processes that are started inside. The document
+    is written whole at the end, and not at all after an error.
 
     Args:
-        for_good: The program ends soon: what is still printed then goes to standard error, too.
+        for_good: The program is about to end: later output also goes to standard error.
 
     Raises:
         OSError: The document cannot be written.
@@ -62,7 +62,7 @@ def only_json(*, for_good: bool) -> Iterator[None]:
             _write(waiting[0], before, kept)
     finally:
         _WAITING.reset(token)
-        _flush(before)  # somebody has kept the old object, and printed into it
+        _flush(before)  # code may have kept the old object and printed to it
         if not for_good:
             sys.stdout = before
             if kept is not None:
@@ -78,7 +78,7 @@ def _flush(stream: Any) -> None:
 
 def _duplicate(descriptor: int) -> int | None:
     try:
-        return os.dup(descriptor)  # which programs that are started do not inherit
+        return os.dup(descriptor)  # not inherited by child processes
     except OSError:  # it is closed
         return None
 
@@ -93,7 +93,7 @@ def _point_to_errors() -> None:
 
 
 def _write(text: str, stream: Any, kept: int | None) -> None:
-    """Write to the standard output of before: by its descriptor, or where somebody has replaced the object, by that."""
+    """Write to the original standard output: to its descriptor, or to the object if that has been replaced."""
     if stream is None:
         raise OSError(errno.EBADF, "the JSON cannot be written: standard output is closed")
     descriptor = None

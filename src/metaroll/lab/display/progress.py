@@ -26,17 +26,17 @@ __all__ = ["EvaluationDisplay", "TrainingDisplay", "can_redraw"]
 
 _ROWS_SHOWN = 12
 _COLUMNS: tuple[str, ...] = ("epoch", "env steps", "steps/s", "updates/s", "before", "after adaptation")
-# Left out where the others would not fit beside them, these first.
+# Left out, in this order, if the columns do not fit.
 _LEAVE_OUT = (("steps/s", "updates/s"), ("env steps",), ("before",))
 _WITHOUT_ADAPTATION = {"before": "in training", "after adaptation": "evaluation"}
 _STYLES = {"before": "yellow", "after adaptation": "bold green"}
 _ANY_WIDTH = 1000
 _LINE_SECONDS = 10.0
-"""Between two lines about progress where nothing can be redrawn."""
+"""Seconds between two progress lines if nothing can be redrawn."""
 _SOON_SECONDS = 2.0
-"""Evaluations that take less say nothing of how far they are."""
-_WORTH_TELLING = 60.0
-"""Runs that take fewer seconds are not announced."""
+"""Shorter evaluations do not show their progress."""
+_ANNOUNCED_SECONDS = 60.0
+"""Runs that take less time than this are not announced."""
 
 
 def can_redraw(console: Console) -> bool:
@@ -48,7 +48,7 @@ def can_redraw(console: Console) -> bool:
 
 @final
 class TrainingDisplay(TrainingView):
-    """Callback of a runner that shows how far it is, and a row per epoch; a context manager: it owns the terminal.
+    """Callback of a runner that shows its progress and a row per epoch; a context manager, since it owns the terminal.
 
     ``with TrainingDisplay() as display: LocalRunner(callbacks=[display], ...)`` shows what the command line shows.
 
@@ -58,9 +58,9 @@ class TrainingDisplay(TrainingView):
         title: Head line of the table.
         num_epochs: Epoch count of the whole run; ``None`` asks the runner.
         updates_per_epoch: Gradient steps per epoch, for the rate.
-        clock: Seconds since some moment.
-        adapts: Whether the algorithm adapts; of others the return in training and that of evaluations are shown.
-        amounts: What the run will do; with it the time that the run takes is told in its first seconds.
+        clock: Returns seconds since an arbitrary moment.
+        adapts: Whether the algorithm adapts; otherwise the returns of training and of evaluations are shown.
+        amounts: What the run will do; with it the duration of the run is estimated in its first seconds.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class TrainingDisplay(TrainingView):
         if self._live is not None:
             live, self._live = self._live, None
             if self._console.is_jupyter:
-                live.refresh()  # in notebooks the end of a live table does not show its last state
+                live.refresh()  # notebooks do not show the last state of a live table by themselves
             live.__exit__(*exception)
 
     @property
@@ -117,25 +117,27 @@ class TrainingDisplay(TrainingView):
         self._env_steps, self._earlier_seconds = env_steps, seconds
 
     def expect(self, update_seconds: Callable[[], float | None]) -> None:
-        """``update_seconds`` is called once the first line is shown."""
+        """Call ``update_seconds`` once the first line is shown, to time a gradient step."""
         self._time_update = update_seconds
 
     def expect_epochs(self, num_epochs: int) -> None:
-        """The run has another number of epochs from now on."""
+        """Change the number of epochs of the run."""
         self._num_epochs = self._timing.num_epochs = num_epochs
 
     def on_progress(self, runner: Any, phase: str, done: int, total: int) -> None:
-        """Show how far the phase is; where nothing can be redrawn, by a line now and then, the first at once."""
-        self._know_epochs(runner)
+        """Show the progress of the phase; if nothing can be redrawn, by a line now and then, the first at once."""
+        self._set_num_epochs(runner)
         self._timing.progress(phase, done, total)
         self._announce()
         if self._live is None and self._clock() >= self._next_line:
             self._print(self._status())
         if self._time_update is not None and not self._console.quiet:
             time_update, self._time_update = self._time_update, None
-            with contextlib.suppress(Exception):  # networks that cannot be copied, say: an estimate ends no run
+            with contextlib.suppress(
+                Exception
+            ):  # such as networks that cannot be copied: an estimate must not end a run
                 self._timing.update_seconds = time_update()
-            self._timing.start(self._timing.epoch)  # which has taken no time so far
+            self._timing.start(self._timing.epoch)  # so that the time of the estimate does not count
             self._timing.progress(phase, done, total)
 
     def on_evaluation(self, runner: Any, result: Any) -> None:
@@ -144,7 +146,7 @@ class TrainingDisplay(TrainingView):
 
     def on_epoch_end(self, runner: Any, epoch: int, metrics: Mapping[str, float]) -> None:
         """Add the row of ``epoch``."""
-        self._know_epochs(runner)
+        self._set_num_epochs(runner)
         seconds = self._timing.end_epoch()
         self._reported_seconds += metrics.get("time/epoch_seconds", 0.0)
         self._earlier_seconds = max(0.0, metrics.get("time/total_seconds", 0.0) - self._reported_seconds)
@@ -154,14 +156,14 @@ class TrainingDisplay(TrainingView):
         self._newest = None  # an epoch without an evaluation shows none
         updates = metrics.get("gradient_steps", self._updates_per_epoch)
         before = None if self._adapts else metrics.get("return")
-        if self._adapts and result is not None:  # in the episodes of the adapted policy, where that was measured
+        if self._adapts and result is not None:  # on the episodes of the adapted policy, if that was measured
             before = result.return_before if result.return_unadapted is None else result.return_unadapted
         interval = " [{}, {}]".format(*map(short, result.score_interval)) if result and result.score_interval else ""
         row = (
             str(done),
             f"{env_steps:,}",
             f"{new_steps / seconds:,.0f}",
-            f"{updates / seconds:,.0f}" if updates >= seconds / 2 else "",  # no 0 of few and long updates
+            f"{updates / seconds:,.0f}" if updates >= seconds / 2 else "",  # few and long updates would show as 0
             "" if before is None else short(before),
             f"{short(result.score)}{interval}" if result else "",
         )
@@ -172,17 +174,17 @@ class TrainingDisplay(TrainingView):
 
     # -- helpers -------------------------------------------------------------------------------------------------------
 
-    def _know_epochs(self, runner: Any) -> None:
+    def _set_num_epochs(self, runner: Any) -> None:
         if self._num_epochs is None:
             self._num_epochs = self._timing.num_epochs = runner.n_epochs
 
     def _announce(self) -> None:
-        """Say how long the run will take, once, as soon as that is known."""
+        """Print how long the run will take, once, as soon as it is known."""
         left = None if self._announced else self._timing.run_left()
         if left is None:
             return
         self._announced, text = True, self._timing.in_words()
-        if left >= _WORTH_TELLING and text is not None:
+        if left >= _ANNOUNCED_SECONDS and text is not None:
             self._console.print(text, highlight=False, soft_wrap=self._live is None)
 
     def _print(self, line: str) -> None:
@@ -204,16 +206,16 @@ class TrainingDisplay(TrainingView):
         )
 
     def _status(self, width: int | None = None) -> str:
-        """Epoch, phase and the time that is left, as far as there is room."""
+        """Epoch, phase and remaining time, as far as they fit."""
         timing, phase = self._timing, self._timing.phase
         head = f"epoch {timing.epoch + 1}/{self._num_epochs}"
-        what = "" if phase is None else f"  {phase.name} {phase.done:,}/{phase.total:,}"
+        phase_text = "" if phase is None else f"  {phase.name} {phase.done:,}/{phase.total:,}"
         times = {"": timing.phase_left(), "epoch ": timing.epoch_left(), "run ": timing.run_left()}
-        known = [f"{name}{duration(seconds)}" for name, seconds in times.items() if seconds is not None]
-        text = head + what + (f"  left: {', '.join(known)}" if known else "")
+        times_left = [f"{name}{duration(seconds)}" for name, seconds in times.items() if seconds is not None]
+        text = head + phase_text + (f"  left: {', '.join(times_left)}" if times_left else "")
         if width is None or len(text) <= width:
             return text
-        return f"{head}{what}  left: {known[-1]}" if known else head + what
+        return f"{head}{phase_text}  left: {times_left[-1]}" if times_left else head + phase_text
 
     def _table(self) -> Group:
         left_out: set[str] = set()
@@ -242,7 +244,7 @@ class TrainingDisplay(TrainingView):
 
 
 class EvaluationDisplay:
-    """How far an evaluation is and how long it will take: in place in a terminal, elsewhere by a line now and then.
+    """Progress and remaining time of an evaluation: in place in a terminal, elsewhere by a line now and then.
 
     ``with EvaluationDisplay(console) as display: evaluator.evaluate(algo, progress=display)``. One that is over soon
     prints nothing.
@@ -267,11 +269,11 @@ class EvaluationDisplay:
             live.__exit__(*exception)
 
     def __call__(self, done: int, total: int) -> None:
-        """So many episodes of all are done."""
+        """Report that ``done`` of ``total`` episodes are finished."""
         now = self._clock()
         if self._phase is None:
             self._phase = PhaseState("evaluation", done, total, now, now, done)
-        self._phase.done, self._phase.total, self._phase.told = done, total, now
+        self._phase.done, self._phase.total, self._phase.updated = done, total, now
         if self._live is None and now >= self._next_line:
             self._next_line = now + _LINE_SECONDS
             self._console.print(self._line(), soft_wrap=True)

@@ -1,4 +1,4 @@
-"""What an evaluation leaves behind: its numbers, tables, pictures, and the closing message."""
+"""Shows an evaluation: its numbers, tables, pictures, and the closing panel."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 _BASELINES = {
-    "no adaptation": ("no adaptation", "the same policy before it has seen anything"),
+    "no adaptation": ("no adaptation", "the same policy before it has seen any data"),
     "random context": ("mismatched context", "adapted to the data of another task"),
     "task oracle": ("task oracle", "has access to the task"),
 }
@@ -40,7 +40,7 @@ def _count(number: int, noun: str) -> str:
 
 # -------------------------------------------------------------------------------------------------------------- tables
 def plain_table(*columns: str) -> Table:
-    """A table whose first column are names and all others numbers, which are never cut: names wrap before."""
+    """A table with names in the first column and numbers in the others, which are never cut: names wrap first."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for position, column in enumerate(columns):
         table.add_column(column, justify="right" if position else "left", style="" if position else "cyan")
@@ -49,11 +49,11 @@ def plain_table(*columns: str) -> Table:
 
 
 def show_study(console: Console, study: AdaptationStudy, success: Mapping[str, Any]) -> None:
-    """Print the tables: k-shot curve, baselines, success by two rules, and what happened in each task.
+    """Print the tables: k-shot curve, baselines, success by two rules, and the results per task.
 
     Args:
-        console: Where to.
-        study: What was measured.
+        console: Where to print.
+        study: The measurements.
         success: From ``success_values``.
     """
     curve, rounds = study.k_shot_curve, study.shot_unit == "rounds"
@@ -61,8 +61,8 @@ def show_study(console: Console, study: AdaptationStudy, success: Mapping[str, A
     table = plain_table("rounds" if rounds else "episodes seen", f"return, 95 % over {over}")
     for k, *numbers in zip(curve["shots"], curve["mean"], curve["low"], curve["high"], strict=True):
         table.add_row(str(k), with_interval(numbers[0], numbers[1:]))
-    what = "rounds of exploration" if rounds else "exploration episodes"
-    console.print(f"[bold]k-shot curve[/]: adapted from the first k {what}, same test episodes", table, sep="\n")
+    shot_unit = "rounds of exploration" if rounds else "exploration episodes"
+    console.print(f"[bold]k-shot curve[/]: adapted on the first k {shot_unit}, same test episodes", table, sep="\n")
     table = plain_table("baseline", "return", "improvement by adaptation")
     for name in study.baselines:
         gap, bounds = study.advantage(name)
@@ -70,8 +70,8 @@ def show_study(console: Console, study: AdaptationStudy, success: Mapping[str, A
         title, meaning = _BASELINES[name]
         table.add_row(f"{title}\n[dim]{meaning}[/]", mean, with_interval(gap, bounds, sign="+"))
     table.add_row("[bold]adapted[/]", f"[bold]{short_number(study.result.return_after)}[/]", "")
-    what = f"[bold]baselines[/]: in the same test episodes, so that differences are paired; 95 % over {over}"
-    console.print(what, table, sep="\n")
+    title = f"[bold]baselines[/]: on the same test episodes, so that differences are paired; 95 % over {over}"
+    console.print(title, table, sep="\n")
     _show_success(console, study.result, success)
     _show_tasks(console, study)
 
@@ -82,7 +82,7 @@ def _show_success(console: Console, result: EvaluationResult, success: Mapping[s
     rate = with_interval(result.success_rate, result.success_interval, 2)
     rule = f"the first {success.get('first_finished_episodes')} episodes to finish per name"
     if not success:
-        note = "[dim]--adapted-episodes 3 shows the rate by Meta-World's rule beside it[/]"
+        note = "[dim]--adapted-episodes 3 also shows the rate by Meta-World's rule[/]"
     elif result.equal_lengths:
         note = f"[dim]all episodes have the same length, so Meta-World's rule ({rule}) has no bias here[/]"
     else:
@@ -96,7 +96,7 @@ def _show_tasks(console: Console, study: AdaptationStudy) -> None:
     share = with_interval(float(worse.mean()), study.share_worse_interval, 2)
     order = sorted(range(len(worse)), key=lambda i: gains[i])
     hidden = len(order) > _MOST_TASKS
-    note = f"; {_MOST_TASKS} of {len(order)} shown, the rest is in evaluation.json" if hidden else ""
+    note = f"; {_MOST_TASKS} of {len(order)} shown, all are in evaluation.json" if hidden else ""
     console.print(
         f"[bold]tasks[/], worst first: {int(worse.sum())} of {len(worse)} got worse by adapting, {share} "
         f"(Wilson); none: no adaptation; other: mismatched context; own: adapted; gain: own minus none{note}",
@@ -129,15 +129,15 @@ def draw_pictures(
     learning_of: Path | None = None,
     study: AdaptationStudy | None = None,
 ) -> list[Path]:
-    """Draw the adaptation curve (and the learning curve of a run, the k-shot curve); where that fails say so and go on.
+    """Draw the adaptation curve (and a run's learning curve, the k-shot curve); failures are printed, not raised.
 
     Args:
         adaptation: Picture to write.
         result: Evaluation to draw.
-        console: Where to say that it failed.
+        console: Where to print that drawing failed.
         references: Summary entries, of which ``return_floor`` and ``return_oracle`` are drawn as lines.
-        learning_of: Folder of the run whose learning curve is drawn, too.
-        study: Its k-shot curve is drawn, too, as ``k_shot_curve.png`` beside the first picture.
+        learning_of: Folder of the run whose learning curve is drawn as well.
+        study: Its k-shot curve is drawn as well, as ``k_shot_curve.png`` beside the first picture.
     """
     from metaroll.lab.figures.plots import plot_adaptation_curve, plot_k_shot_curve, plot_learning_curve
 
@@ -152,14 +152,14 @@ def draw_pictures(
             pictures.append(plot_learning_curve(learning_of, final=final))
         if study is not None:
             pictures.append(plot_k_shot_curve(study, adaptation.with_name("k_shot_curve.png")))
-    except (OSError, ValueError, KeyError, TypeError) as error:  # a damaged file of metrics, a full disk
-        what = "no pictures" if not pictures else "no learning curve" if study is None else "no k-shot curve"
-        console.print(f"[yellow]{what}:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
+    except (OSError, ValueError, KeyError, TypeError) as error:  # damaged metrics, a full disk
+        missing = "no pictures" if not pictures else "no learning curve" if study is None else "no k-shot curve"
+        console.print(f"[yellow]{missing}:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
     return pictures
 
 
 def closing_panel(summary: Mapping[str, Any], run_dir: Path, pictures: Sequence[Path], further: str) -> Panel:
-    """The last thing on the screen: what was learned, and where it lies."""
+    """The last thing on the screen: what was learned, and where it is stored."""
     lines = _returns(summary) if "return_mean" in summary else _adaptation(summary)
     verdict = summary.get("verdict")
     if verdict is not None:
@@ -186,7 +186,7 @@ def closing_panel(summary: Mapping[str, Any], run_dir: Path, pictures: Sequence[
 
 
 def _returns(summary: Mapping[str, Any]) -> list[str]:
-    """What a policy that does not adapt returned."""
+    """The returns of a policy that does not adapt."""
     tasks, episodes = summary["n_test_tasks"], _count(summary["n_episodes"], "episode")
     kind = f"{summary.get('tested_on', 'held-out')} task"
     where = f"{_count(tasks, kind)}, {episodes} each" if tasks > 1 else f"{episodes}, deterministic policy"
@@ -199,7 +199,7 @@ def _returns(summary: Mapping[str, Any]) -> list[str]:
 
 
 def _adaptation(summary: Mapping[str, Any]) -> list[str]:
-    """What an algorithm that adapts returned; its gain where it was compared with no adaptation."""
+    """The returns of an algorithm that adapts, and its gain if it was compared with no adaptation."""
     trained_on = summary.get("task_split", {}).get("overlaps")
     tasks = _count(summary["n_test_tasks"], "test task" if trained_on else "held-out task")
     after = f"[bold green]{short_number(summary['return_after'])}[/]"
@@ -220,6 +220,6 @@ def _adaptation(summary: Mapping[str, Any]) -> list[str]:
 def _difference(summary: Mapping[str, Any], name: str, title: str, tasks: str) -> str:
     interval = (summary[f"{name}_ci_low"], summary[f"{name}_ci_high"])
     value, _, bounds = with_interval(summary[name], interval, sign="+").partition(" ")
-    how = "sign flips" if name == "gain" else "bootstrap"
-    where = f" {bounds}  on {tasks} (95 %, {how})" if bounds else f" on {tasks} (too few for an interval)"
+    method = "sign flips" if name == "gain" else "bootstrap"
+    where = f" {bounds}  on {tasks} (95 %, {method})" if bounds else f" on {tasks} (too few for an interval)"
     return f"{title} [bold green]{value}[/]{where}"

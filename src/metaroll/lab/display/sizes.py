@@ -1,4 +1,4 @@
-"""What the size of a run means, in words."""
+"""Describes the size of a run in words."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def size_text(config: Mapping[str, Any], env: EnvSource) -> str:
 
     Args:
         config: A configuration from ``experiments.resolve``.
-        env: What it names as environment.
+        env: Its environment.
     """
     algo, run, algorithm = config["algo"], config["run"], config["algorithm"]
     size, name = run["size"], env.name
@@ -27,7 +27,7 @@ def size_text(config: Mapping[str, Any], env: EnvSource) -> str:
     parts = [f"{title}: {_epochs(config)}"]
     tasks = [algorithm.get(f"num_{side}_tasks") for side in ("train", "test")]
     if tasks[0] is not None:
-        held_out = f"training tasks, {tasks[1]} of which test it" if tested_on_training(env) else ""
+        held_out = f"training tasks, {tasks[1]} of which are also the test tasks" if tested_on_training(env) else ""
         parts.append(f"{tasks[0]} {held_out or f'training and {tasks[1]} held-out tasks'}")
     networks = {"hidden_sizes": run["hidden_sizes"]}
     networks |= {name: value for name, value in algorithm.items() if name.endswith("hidden_sizes")}
@@ -40,7 +40,7 @@ def size_text(config: Mapping[str, Any], env: EnvSource) -> str:
 
 def _epochs(config: Mapping[str, Any]) -> str:
     count = config["run"]["epochs"]
-    if config["algorithm"].get("max_steps", 0) is None:  # how many steps it takes is not known
+    if config["algorithm"].get("max_steps", 0) is None:  # the number of steps is unknown
         return f"{count} epochs"
     work = get_algorithm(config["algo"]).work(config["algorithm"])
     steps = f"{'up to ' if work.at_most else ''}{work.epoch_steps:,} steps"

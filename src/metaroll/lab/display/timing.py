@@ -1,4 +1,4 @@
-"""How long a run takes: what is left of its phase, its epoch and all of it, from what it has done so far."""
+"""Estimates how long a run takes: the time left of its phase, its epoch and the whole run."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["PhaseState", "RunAmounts", "RunTiming", "about", "duration", "second
 
 _EPOCHS_REMEMBERED = 10
 _LEAST_SECONDS = 1.0
-"""A rate that was measured for a shorter time says little."""
-_LEAST_TOLD = 0.5
-"""Phases that take fewer seconds are not worth a word."""
+"""Rates measured for a shorter time are unreliable."""
+_SHORTEST_SHOWN = 0.5
+"""Phases that take fewer seconds are not mentioned."""
 _DAY = 86400
 _BIG_UNITS = ((365.25 * _DAY, "year"), (_DAY, "day"), (3600, "hour"), (60, "minute"))
 
@@ -22,14 +22,14 @@ _BIG_UNITS = ((365.25 * _DAY, "year"), (_DAY, "day"), (3600, "hour"), (60, "minu
 def duration(seconds: float) -> str:
     """``m:ss`` or ``h:mm:ss``; from two days on ``9 d 2 h``."""
     whole = max(0, round(seconds))
-    hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
+    hours, minutes, secs = whole // 3600, whole // 60 % 60, whole % 60
     if hours >= 48:
         return f"{hours // 24} d {hours % 24} h"
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    return f"{hours}:{minutes:02}:{secs:02}" if hours else f"{minutes}:{secs:02}"
 
 
 def seconds_of(text: str) -> float:
-    """What ``duration`` has written."""
+    """The inverse of ``duration``."""
     if match := re.fullmatch(r"(\d+) d (\d+) h", text):
         return int(match[1]) * float(_DAY) + int(match[2]) * 3600.0
     seconds = 0.0
@@ -39,7 +39,7 @@ def seconds_of(text: str) -> float:
 
 
 def about(seconds: float) -> str:
-    """In words, ``about 9 days``; below ten of a unit with one decimal where that is not zero."""
+    """In words, such as ``about 9 days``; below ten of a unit with one decimal unless that is zero."""
     for size, name in _BIG_UNITS:
         if seconds >= 1.5 * size or name == "minute":
             count = seconds / size
@@ -50,7 +50,7 @@ def about(seconds: float) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class RunAmounts:
-    """What a run will do, as far as its options tell.
+    """What a run will do, as far as its options determine it.
 
     Attributes:
         initial_steps: Environment steps of the warm-up.
@@ -69,25 +69,25 @@ class RunAmounts:
 
 @dataclass
 class PhaseState:
-    """The present phase: what it is called, how far it is, and since when.
+    """The current phase: its name, its progress, and when it began.
 
-    ``told`` is the time of the news about ``done``; ``first`` is what was done when the phase began.
+    ``updated`` is the time of the last report of ``done``; ``first`` is the value of ``done`` when the phase began.
     """
 
     name: str
     done: int
     total: int
     began: float
-    told: float
+    updated: float
     first: int
 
     def left(self, now: float, expected: float | None) -> float | None:
-        """Seconds until it is done: by its own speed, before that is known as ``expected`` says."""
-        new, spent = self.done - self.first, self.told - self.began
+        """Seconds until it is done: by its own speed, or by ``expected`` as long as that is unknown."""
+        new, spent = self.done - self.first, self.updated - self.began
         if self.done >= self.total:
             return 0.0
         if new > 0 and (spent >= _LEAST_SECONDS or expected is None):
-            return max(0.0, spent * (self.total - self.done) / new - (now - self.told))
+            return max(0.0, spent * (self.total - self.done) / new - (now - self.updated))
         return None if expected is None else max(0.0, expected - (now - self.began))
 
 
@@ -103,15 +103,15 @@ class _Mean:
 
 
 class RunTiming:
-    """Listens to a run's phases, and says how long things take.
+    """Follows a run's phases and estimates how long they take.
 
     Args:
         num_epochs: Epochs of the whole run.
-        amounts: What it does; ``None`` means that the first epoch has to tell.
-        clock: Seconds since some moment.
+        amounts: What the run does; ``None`` means that the first epoch has to show it.
+        clock: Returns seconds since an arbitrary moment.
 
     Attributes:
-        phase: The present phase; ``None`` between phases.
+        phase: The current phase; ``None`` between phases.
         epoch: Number of finished epochs.
         update_seconds: Seconds of a gradient step as timed beforehand.
     """
@@ -126,25 +126,25 @@ class RunTiming:
         self._epoch_began = clock()
         self._spent: dict[str, float] = {}
         self._means: dict[str, _Mean] = {}
-        self._others = _Mean()
+        self._other = _Mean()
         self._num_seen = self._num_evaluations = 0
         self._steps, self._step_time = 0.0, 0.0
 
     def start(self, epoch: int) -> None:
-        """The run goes on after so many epochs, now."""
+        """The run continues now, after ``epoch`` epochs."""
         self.epoch, self._epoch_began, self.phase, self._spent = epoch, self._clock(), None, {}
 
     def progress(self, name: str, done: int, total: int) -> None:
-        """News from the run, see ``Runner.progress``."""
+        """Record progress of the run, see ``Runner.progress``."""
         now, phase = self._clock(), self.phase
         if phase is None or phase.name != name or done < phase.done:
             self._leave_phase(now)
             self.phase = PhaseState(name, done, total, now, now, done)
         else:
-            phase.done, phase.total, phase.told = done, total, now
+            phase.done, phase.total, phase.updated = done, total, now
 
     def end_epoch(self) -> float:
-        """An epoch is over; its seconds."""
+        """Record the end of an epoch; return its duration in seconds."""
         now = self._clock()
         self._leave_phase(now)
         seconds = max(now - self._epoch_began, 1e-9)
@@ -154,8 +154,8 @@ class RunTiming:
         for name, spent in self._spent.items():
             self._means.setdefault(name, _Mean()).values.append(spent)
         if self._num_seen == 1:
-            self._others.values.clear()  # the first epoch starts workers and makes environments
-        self._others.values.append(max(0.0, seconds - known))
+            self._other.values.clear()  # the first epoch starts workers and makes environments
+        self._other.values.append(max(0.0, seconds - known))
         self.epoch, self._epoch_began, self._spent = self.epoch + 1, now, {}
         self._num_seen += 1
         return seconds
@@ -163,11 +163,11 @@ class RunTiming:
     # -- what is expected ----------------------------------------------------------------------------------------------
 
     def phase_left(self) -> float | None:
-        """Seconds until the present phase is done."""
+        """Seconds until the current phase is done."""
         return None if self.phase is None else self.phase.left(self._clock(), self._expected(self.phase.name))
 
     def epoch_left(self) -> float | None:
-        """Seconds until the present epoch is done; ``None`` where that is not known yet."""
+        """Seconds until the current epoch is done; ``None`` if not known yet."""
         typical = self.expected_phases()
         if typical is None:
             return None
@@ -182,7 +182,7 @@ class RunTiming:
         return left + later + (0.0 if self.phase.name == "evaluation" else self._next_evaluation())
 
     def run_left(self) -> float | None:
-        """Seconds until the run is done; ``None`` where that is not known yet."""
+        """Seconds until the run is done; ``None`` if not known yet."""
         this, typical = self.epoch_left(), self.expected_phases()
         if this is None or typical is None or self.epoch >= self.num_epochs:
             return None if self.epoch < self.num_epochs else 0.0
@@ -193,7 +193,7 @@ class RunTiming:
         return this + later * without + self._evaluations_from(self.epoch + 1) * (self._expected("evaluation") or 0.0)
 
     def expected_phases(self) -> Mapping[str, float] | None:
-        """Seconds of each phase in a typical epoch, a share of an evaluation among them; ``None`` if not known yet."""
+        """Seconds of each phase in a typical epoch, including a share of an evaluation; ``None`` if not known yet."""
         known = {name: self._expected(name) for name in ("sampling", "updates")}
         if not self._num_seen:
             if self.amounts is None or None in known.values():
@@ -201,27 +201,31 @@ class RunTiming:
             evaluation = self._expected("evaluation")
             if evaluation is None and self.amounts.evaluate_every:
                 return None
-        found = {name: seconds or 0.0 for name, seconds in known.items()}
-        found |= {name: mean.value or 0.0 for name, mean in self._means.items() if name not in (*found, "evaluation")}
-        found["other"] = self._others.value or 0.0
-        found["evaluation"] = self._evaluation_share()
-        return found
+        expected = {name: seconds or 0.0 for name, seconds in known.items()}
+        expected |= {
+            name: mean.value or 0.0 for name, mean in self._means.items() if name not in (*expected, "evaluation")
+        }
+        expected["other"] = self._other.value or 0.0
+        expected["evaluation"] = self._evaluation_share()
+        return expected
 
     def in_words(self) -> str | None:
-        """How long the run takes on this machine from now on, by phase; ``None`` where that is not known yet."""
+        """How long the rest of the run takes on this machine, by phase; ``None`` if not known yet."""
         typical, total = self.expected_phases(), self.run_left()
         if typical is None or total is None:
             return None
         parts = []
         warm_up = self.phase_left() if self.phase is not None and self.phase.name == "warm-up" else None
-        if warm_up is not None and warm_up >= _LEAST_TOLD:
+        if warm_up is not None and warm_up >= _SHORTEST_SHOWN:
             parts.append(f"warm-up {duration(warm_up)}")
         epochs = self.num_epochs - self.epoch
-        each = [f"{name} {duration(typical[name])}" for name in ("sampling", "updates") if typical[name] >= _LEAST_TOLD]
+        each = [
+            f"{name} {duration(typical[name])}" for name in ("sampling", "updates") if typical[name] >= _SHORTEST_SHOWN
+        ]
         parts.append(f"{epochs:,} epochs" + (f" of {' and '.join(each)}" if each else ""))
-        one, count = self._expected("evaluation"), self._evaluations_from(self.epoch)
-        if one is not None and count and one >= _LEAST_TOLD:
-            parts.append(f"{count:,} evaluation{'s' if count > 1 else ''} of {duration(one)}")
+        per_evaluation, count = self._expected("evaluation"), self._evaluations_from(self.epoch)
+        if per_evaluation is not None and count and per_evaluation >= _SHORTEST_SHOWN:
+            parts.append(f"{count:,} evaluation{'s' if count > 1 else ''} of {duration(per_evaluation)}")
         return f"{about(total)} on this machine: {', '.join(parts)}"
 
     # -- helpers -------------------------------------------------------------------------------------------------------
@@ -236,23 +240,23 @@ class RunTiming:
             self._steps, self._step_time = self._steps + steps, self._step_time + now - phase.began
 
     def _steps_of(self, phase: PhaseState) -> float:
-        """Environment steps so far of a phase that may count in another unit."""
+        """Environment steps so far in a phase, which may count in another unit."""
         if self.amounts is None or phase.total <= 0:
             return 0.0
         amount = {"warm-up": self.amounts.initial_steps, "sampling": self.amounts.epoch_steps}.get(phase.name, 0)
         return amount * (phase.done - phase.first) / phase.total
 
     def _step_seconds(self) -> float | None:
-        """Seconds of an environment step of training, so far."""
+        """Seconds per environment step of training, so far."""
         steps, seconds, phase = self._steps, self._step_time, self.phase
         enough = bool(steps)
         if phase is not None and (new := self._steps_of(phase)):
-            steps, seconds = steps + new, seconds + phase.told - phase.began
+            steps, seconds = steps + new, seconds + phase.updated - phase.began
             enough = enough or seconds >= _LEAST_SECONDS
         return seconds / steps if enough else None
 
     def _expected(self, name: str) -> float | None:
-        """Seconds of a phase: as in the last epochs, else its amount at the speed so far."""
+        """Seconds of a phase: as in the last epochs, otherwise its amount at the speed so far."""
         mean = self._means[name].value if name in self._means else None
         if mean is None and name in self._spent:
             mean = self._spent[name]
@@ -262,27 +266,27 @@ class RunTiming:
         if name == "updates":
             if not amounts.epoch_updates:
                 return 0.0
-            one, phase = self.update_seconds, self.phase
-            if phase is not None and phase.name == name and phase.told - phase.began >= _LEAST_SECONDS:
-                one = (phase.told - phase.began) / max(1, phase.done - phase.first)
-            return None if one is None else one * amounts.epoch_updates
+            per_update, phase = self.update_seconds, self.phase
+            if phase is not None and phase.name == name and phase.updated - phase.began >= _LEAST_SECONDS:
+                per_update = (phase.updated - phase.began) / max(1, phase.done - phase.first)
+            return None if per_update is None else per_update * amounts.epoch_updates
         amount = {"sampling": amounts.epoch_steps, "evaluation": amounts.evaluation_steps}.get(name)
         return None if steps is None or amount is None else steps * amount
 
     def _evaluations_from(self, epoch: int) -> int:
-        """How many evaluations there are after so many epochs, where that is known."""
+        """Number of evaluations after ``epoch`` epochs, if known."""
         every = 0 if self.amounts is None else self.amounts.evaluate_every
         return max(0, self.num_epochs // every - epoch // every) if every else 0
 
     def _evaluation_share(self) -> float:
-        """Seconds of evaluations in an epoch, on average."""
+        """Average seconds of evaluation per epoch."""
         seconds = self._expected("evaluation") or 0.0
         if self.amounts is not None:
             return seconds / self.amounts.evaluate_every if self.amounts.evaluate_every else 0.0
         return seconds * self._num_evaluations / self._num_seen if self._num_seen else 0.0
 
     def _next_evaluation(self) -> float:
-        """Seconds of the evaluation in the present epoch."""
+        """Seconds of the evaluation in the current epoch."""
         if "evaluation" in self._spent:
             return 0.0
         every = None if self.amounts is None else self.amounts.evaluate_every

@@ -42,7 +42,7 @@ class ConsoleView(View):
 
     @classmethod
     def standard(cls, *, quiet: bool = False) -> Self:
-        """On the standard output; ``quiet`` shows nothing but notes and errors."""
+        """On standard output; ``quiet`` shows only notes and errors."""
         return cls(make_console(quiet=quiet))
 
     def message(self, text: str, *, warning: bool = False) -> None:
@@ -83,13 +83,13 @@ class ConsoleView(View):
     def evaluation_begins(self, num_episodes: int) -> None:
         """Warn before an evaluation that takes very long."""
         if num_episodes >= _MANY_EPISODES:
-            text = f"{num_episodes:,} episodes or more follow: Ctrl-C ends the evaluation, and nothing of it is kept"
+            text = f"{num_episodes:,} episodes or more to run: Ctrl-C ends the evaluation without keeping any of it"
             self.message(text, warning=True)
 
     def run_begins(
         self, config: Mapping[str, Any], algo: Any, env: EnvSource, folder: Path, split: SplitReport | None
     ) -> None:
-        """Print what is trained, on which tasks, and where; and that the tasks of the user's family do not differ."""
+        """Print what is trained, on which tasks and where; warn if the tasks of the user's family do not differ."""
         self.run_continues(config, env)
         tasks, returns, amount = _tasks_and_returns(config, algo, env, split)
         self._console.print(
@@ -98,12 +98,14 @@ class ConsoleView(View):
             f"return: {returns} [95 % interval]\n",
             soft_wrap=True,
         )
-        if env.known.is_entry_point and env.known.has_family:  # tasks of our own families are known to differ
+        if env.known.is_entry_point and env.known.has_family:  # tasks of built-in families are known to differ
             finding = tasks_do_not_differ(env.family, config["run"]["seed"])
             if finding is not None:
                 name = config["env"]
                 text = f"[yellow]the tasks of {escape(name)} do not differ:[/] {escape(finding)}"
-                self._console.print(f"{text}; `{escape(command_text('check', name))}` looks closer\n", soft_wrap=True)
+                self._console.print(
+                    f"{text}; `{escape(command_text('check', name))}` checks them in detail\n", soft_wrap=True
+                )
 
     def run_continues(self, config: Mapping[str, Any], env: EnvSource) -> None:
         """Print what a user should know about the algorithm before training."""
@@ -144,14 +146,14 @@ class ConsoleView(View):
 def _tasks_and_returns(
     config: Mapping[str, Any], algo: Any, env: EnvSource, split: SplitReport | None
 ) -> tuple[str, str, str]:
-    """What is learned from, what the returns shown are of, and the amount of training, where the first is not that."""
+    """The training tasks, what the returns shown are measured on, and the amount of training if not yet included."""
     algorithm = config["algorithm"]
     amount = get_algorithm(config["algo"]).amount(algo, algorithm)
     if split is not None:
         tasks, tested = str(split), "held-out tasks"
         if split.overlaps:
             tasks = f"{split.num_train} training and {split.num_test} test tasks, {len(split.overlaps)} in both"
-            tasks += ", as the family was published: returns do not tell what happens in new tasks"
+            tasks += ", as the family was published: returns do not predict those in new tasks"
             tested = "test tasks"
         return tasks, f"on {tested}, before adaptation -> after it", f"; {amount}"
     if adapts(config):
@@ -165,11 +167,11 @@ def _tasks_and_returns(
 
 
 def _preset_missed(algo: str, env: EnvSource) -> list[str]:
-    """That there is a preset, where the environment was not given by the name that the preset is for."""
-    name, why = env.known.id_of_given, "since an environment was given rather than its id"
+    """A note that a preset exists but was not used, since the environment was not given by its name."""
+    name, why = env.known.id_of_given, "since an environment was given instead of its id"
     if name is None and not env.known.is_given:
         name, why = env.known.newest_version, f"since {env.name!r} is an id without its version"
     if name not in preset_names(algo):
         return []
-    how = for_reader(f"metaroll.agent({algo!r}, {name!r})", f"`{command_text('train', algo, name)}`")
-    return [f"the preset of {name!r} does not apply, {why}: {how} takes it"]
+    call = for_reader(f"metaroll.agent({algo!r}, {name!r})", f"`{command_text('train', algo, name)}`")
+    return [f"the preset of {name!r} does not apply, {why}: {call} uses it"]

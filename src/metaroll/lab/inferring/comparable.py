@@ -1,4 +1,4 @@
-"""Recorded rollouts and the simulator that shall explain them: the same columns, time step and bounds, or an error."""
+"""Checks that recorded rollouts and a simulator have the same columns, time step and bounds."""
 
 from __future__ import annotations
 
@@ -32,53 +32,53 @@ _KINDS = {"observations": "observation", "states": "state", "actions": "action",
 def comparable(
     source: EnvSource, rollouts: Sequence[StepSequence], params: Sequence[str], *, own_start: bool = False
 ) -> list[StepSequence]:
-    """Rollouts with columns in the order of the simulator's; those given are not changed.
+    """Copies of rollouts with columns in the simulator's order.
 
-    There is a warning where columns have other names than the simulator's and are taken by their places, and where it
-    will clip actions.
+    Warns if columns have other names than the simulator's and are matched by position, and if the simulator will clip
+    actions.
 
     Args:
         source: The simulator.
-        rollouts: What was recorded; each may say in ``rollout_info`` what its columns are (``env_spec``), and by ``dt``
+        rollouts: Recorded rollouts; ``rollout_info`` may hold the columns (``env_spec``), and in ``dt``
             or its ``time`` how long a step was.
-        params: What is inferred; where ``dt`` is among it, time steps are not compared.
-        own_start: Whether a function of the user reads recorded segments, in the order of the recording.
+        params: Inferred parameters; if ``dt`` is one of them, time steps are not compared.
+        own_start: Whether a user's function reads recorded segments, in the order of the recording.
 
     Raises:
-        DataError: Some have states and others not, or columns have the simulator's names in other places and lack one.
-        ValueError: They have another time step than the simulator, or most of their actions are out of its bounds.
+        DataError: Only some have states, or columns have the simulator's names in other positions and lack one.
+        ValueError: Their time step differs from the simulator's, or most of their actions are out of its bounds.
     """
-    made = source.make()
+    env = source.make()
     try:
-        spec, dt, as_given = EnvSpec.from_env(made), time_step_of(made), changes_actions(made)
+        spec, dt, as_given = EnvSpec.from_env(env), time_step_of(env), changes_actions(env)
     finally:
-        source.close(made)
+        source.close(env)
     _check_states(rollouts)
     if dt is not None and TIME_STEP not in params:
         _check_time_steps(rollouts, dt)
     elif TIME_STEP not in params and (own := time_step(rollouts[0])) is not None:
         warnings.warn(
-            "the simulator does not say how long its steps are (an attribute dt, in s): they are taken to be as long "
+            "the simulator has no time step (an attribute dt, in s): its steps are assumed to be as long "
             f"as those of rollouts, {own:.4g} s",
             stacklevel=4,
         )
     played = applied_field(rollouts, as_given)
     fields = tuple(dict.fromkeys((compared_field(spec, rollouts), starting_field(rollouts), played)))
     ordered = [_ordered(rollout, number, fields, spec, own_start) for number, rollout in enumerate(rollouts)]
-    # Where what was applied is told as well, whoever recorded it has limited the given actions as the simulator will.
+    # If applied actions are recorded as well, the recorder has limited the actions as the simulator will.
     if played == "actions_applied" or not all("actions_applied" in one.data_names for one in rollouts):
         _check_bounds(ordered, played, spec)
     return ordered
 
 
 def compared_field(spec: EnvSpec, rollouts: Sequence[StepSequence]) -> Literal["states", "observations"]:
-    """``"states"`` where rollouts hold them and the simulator says what they are, else ``"observations"``."""
+    """``"states"`` if rollouts have them and the simulator defines them, else ``"observations"``."""
     recorded = all("states" in rollout.data_names for rollout in rollouts)
     return "states" if recorded and spec.state_space is not None else "observations"
 
 
 def starting_field(rollouts: Sequence[StepSequence]) -> str:
-    """``"states"`` where rollouts hold them, in which simulations then start, else ``"observations"``."""
+    """``"states"`` if rollouts have them, so that simulations start in them, else ``"observations"``."""
     return "states" if all("states" in rollout.data_names for rollout in rollouts) else "observations"
 
 
@@ -114,17 +114,17 @@ def _ordered(rollout: StepSequence, number: int, fields: Sequence[str], spec: En
         name = f"{_KINDS[field]}_labels"
         recorded, wanted = _labels(own, field), _labels(spec, field)
         if recorded is None or wanted is None or recorded == wanted or len(recorded) != len(wanted):
-            continue  # other widths are an error of their own
-        told = f"rollout {number} (counted from 0) has {name} {list(recorded)}, the simulator {list(wanted)}"
+            continue  # other widths are reported elsewhere
+        mismatch = f"rollout {number} (counted from 0) has {name} {list(recorded)}, the simulator {list(wanted)}"
         if set(recorded) != set(wanted):
             if any(wanted.index(label) != recorded.index(label) for label in set(recorded) & set(wanted)):
-                raise DataError(f"{told}: name the columns as the simulator does (metaroll import-log --env SIM)")
+                raise DataError(f"{mismatch}: name the columns as the simulator does (metaroll import-log --env SIM)")
             if not number:
-                warnings.warn(f"{told}: columns are taken by their places", stacklevel=4)
+                warnings.warn(f"{mismatch}: columns are matched by position", stacklevel=4)
             continue
         if own_start:
             raise DataError(
-                f"{told}: bring them into its order before (metaroll import-log --env SIM), since initial_state reads "
+                f"{mismatch}: reorder them first (metaroll import-log --env SIM), since initial_state reads "
                 "segments as they were recorded"
             )
         rollout = _permuted(rollout, field, [recorded.index(label) for label in wanted])
@@ -137,8 +137,8 @@ def _labels(spec: EnvSpec, field: str) -> tuple[str, ...] | None:
         "state": spec.state_labels,
         "action": spec.action_labels,
     }
-    found = by_kind[_KINDS[field]]
-    return None if found is None else tuple(found)
+    labels = by_kind[_KINDS[field]]
+    return None if labels is None else tuple(labels)
 
 
 def _permuted(rollout: StepSequence, field: str, order: list[int]) -> StepSequence:
@@ -152,29 +152,29 @@ def _permuted(rollout: StepSequence, field: str, order: list[int]) -> StepSequen
 
 # --------------------------------------------------------------------------------------------------------------- bounds
 def _check_bounds(rollouts: Sequence[StepSequence], field: str, spec: EnvSpec) -> None:
-    """Say which actions the simulator will clip."""
+    """Warn about actions that the simulator will clip, or raise an error if these are most of them."""
     space = spec.action_space
     if not isinstance(space, Box):
         return
     low, high = (bound.reshape(-1).astype(np.float64) for bound in (space.low, space.high))
-    values = [np.asarray(one.get_data_values(field), dtype=np.float64)[: len(one)] for one in rollouts]
-    if any(one.size != len(one) * len(low) for one in values):
-        return  # other widths are an error of their own
-    actions = np.concatenate([one.reshape(len(one), -1) for one in values])
+    values = [np.asarray(rollout.get_data_values(field), dtype=np.float64)[: len(rollout)] for rollout in rollouts]
+    if any(rollout.size != len(rollout) * len(low) for rollout in values):
+        return  # other widths are reported elsewhere
+    actions = np.concatenate([rollout.reshape(len(rollout), -1) for rollout in values])
     slack = _ROUNDED * np.where(np.isfinite(high - low), high - low, 1.0)
     shares = ((actions < low - slack) | (actions > high + slack)).mean(axis=0)
     labels = spec.action_labels or tuple(f"action {i}" for i in range(len(low)))
     for column in np.flatnonzero(shares).tolist():
         beyond = np.maximum(low[column] - actions[:, column], actions[:, column] - high[column])
         farthest = actions[np.nanargmax(beyond), column]
-        told = (
+        message = (
             f"{field} of the recorded rollouts must lie within the bounds of the simulator, which clips them: "
             f"{labels[column]!r} reaches {farthest:.4g}, outside of [{low[column]:.4g}, {high[column]:.4g}], and is "
             f"outside in {100 * shares[column]:.2g} % of the steps"
         )
         if shares[column] > _MOST:
             raise ValueError(
-                f"{told}. Check its unit and scale (metaroll import-log --env SIM does); where the robot clips them, "
+                f"{message}. Check its unit and scale (metaroll import-log --env SIM does); if the robot clips them "
                 "too, clip them in the log (outside: clip in its mapping)"
             )
-        warnings.warn(f"{told}; check its unit and scale, unless the robot clips it, too", stacklevel=4)
+        warnings.warn(f"{message}; check its unit and scale, unless the robot clips it too", stacklevel=4)

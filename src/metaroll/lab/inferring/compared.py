@@ -1,4 +1,4 @@
-"""What of recorded rollouts and of a simulator is compared, and from which states the simulator starts."""
+"""Defines what is compared between recorded rollouts and a simulator, and in which states the simulator starts."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from metaroll.types import EnvSpec, flat_dim
 __all__ = ["Compared", "check_columns"]
 
 _PREDICTED = 600
-"""Rows of which a simulator predicts the next one, to see how noisy they are."""
+"""Number of rows whose next row a simulator predicts, to estimate their noise."""
 _LOUD, _NAMED = 2.0, 4
 """Noise that was given, in deviations of what was measured, from which it cannot be; channels that are named."""
 _ENOUGH = 50
-"""Rows from which the noise of states is estimated that no simulator predicts."""
+"""Minimum number of rows for estimating the noise of states that no simulator predicts."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,18 +42,18 @@ class Compared:
     """A simulator beside recorded rollouts.
 
     Attributes:
-        source: Makes the simulator.
-        field: ``"states"`` where both have them, else ``"observations"``.
+        source: The simulator.
+        field: ``"states"`` if both have them, else ``"observations"``.
         entries: Which of its entries count, bool ``(n,)``; ``None``: all. An observation may hold what a state does not
             tell (forces of contacts), which differs after a start from there.
-        labels: Names of those that count.
-        channels: Names of all of them.
+        labels: Names of the compared entries.
+        channels: Names of all entries.
         spec: Of the simulator, as what is compared has it.
-        dt: Seconds per step, where the simulator says so.
-        nominal: Its own parameters; of noise, what the log says.
-        action_field: Which recorded actions are played.
-        initial_state: From a recorded segment to its first state, where somebody says so.
-        noise: Of the sensors.
+        dt: Seconds per step, if the simulator defines it.
+        nominal: The simulator's own parameters; for noise, values from the log.
+        action_field: Field of the recorded actions to play back.
+        initial_state: Function from a recorded segment to its first state, if given.
+        noise: Noise of the sensors.
     """
 
     source: EnvSource
@@ -80,15 +80,15 @@ class Compared:
     ) -> Compared:
         """Of rollouts that ``comparable`` has brought into the simulator's form, where ``noise`` is known with it."""
         params = [name for name in prior.names if not name.startswith(NOISE)]
-        made = source.make()
+        env = source.make()
         try:
-            spec, dt, as_given = EnvSpec.from_env(made), time_step_of(made), changes_actions(made)
+            spec, dt, as_given = EnvSpec.from_env(env), time_step_of(env), changes_actions(env)
             spec = labeled_as(spec, rollouts)
-            nominal = {name: float(value) for name, value in read_domain_params(made, params).items() if name in params}
+            nominal = {name: float(value) for name, value in read_domain_params(env, params).items() if name in params}
             field = compared_field(spec, rollouts)
-            entries = determined_entries(made) if field == "observations" else None
+            entries = determined_entries(env) if field == "observations" else None
         finally:
-            source.close(made)
+            source.close(env)
         labels = channel_labels(spec, field, entries)
         plain = cls(
             source,
@@ -104,18 +104,18 @@ class Compared:
             SensorNoise(labels, {}, np.zeros(len(labels)), "as nothing was said"),
         )
         check_columns(plain, rollouts)
-        plain._tell_loud(rollouts, parsed_noise(options.noise))
+        plain._warn_of_loud_noise(rollouts, parsed_noise(options.noise))
         noise = plain._noise_of(rollouts, prior, options) if noise is None else noise
         inferred = {NOISE + label: float(std) for label, std in zip(labels, typical(noise.compared), strict=True)}
         nominal |= {name: inferred[name] for name in prior.names if name in inferred}
         return replace(plain, noise=noise, nominal=nominal)
 
     def observed_state(self, observations: np.ndarray) -> np.ndarray:
-        """The states ``(N, S)`` of observations ``(N, O)``, where the simulator tells them."""
+        """The states ``(N, S)`` of observations ``(N, O)``, if the simulator can compute them."""
         return observed_states(self.source, observations)
 
     def starts(self, rollouts: Sequence[StepSequence], segment_length: int) -> SegmentStarts:
-        """Where simulations of segments of ``rollouts`` start, the first ones of those whose noise is told."""
+        """Where simulations of segments of ``rollouts`` start; these must be the first rollouts with known noise."""
         names = [f"rollout {number}" for number in range(len(rollouts))]
         cut = segment_lengths(len(rollouts[0]), None, min(segment_length, len(rollouts[0])))
         state = self.initial_state
@@ -129,23 +129,23 @@ class Compared:
         prior: Prior,
         options: InferenceOptions,
     ) -> Compared:
-        """The same of ``rollouts`` beside those ``seen``; where not all are equally noisy, with their own noise."""
+        """The same for other ``rollouts``; with their own noise if not all are equally noisy."""
         if not rollouts:
             return self
         noise = self._noise_of([*seen, *rollouts], prior, options)
         return replace(self, noise=noise.of_last(len(rollouts))) if noise.differs or self.noise.differs else self
 
     def recorded(self, rollout: StepSequence) -> np.ndarray:
-        """What is compared of a recorded rollout, ``(T, C)``."""
+        """The compared entries of a recorded rollout, ``(T, C)``."""
         return self.shown(np.asarray(rollout.get_data_values(self.field), dtype=np.float64)[: len(rollout)])
 
     def shown(self, values: np.ndarray) -> np.ndarray:
-        """The entries that count, ``(T, C)``, of states (or observations)."""
+        """The compared entries, ``(T, C)``, of states (or observations)."""
         flat = values.reshape(len(values), -1)
         return flat if self.entries is None else flat[:, self.entries]
 
     def domain_params(self, params: Mapping[str, float]) -> dict[str, float]:
-        """Those of the simulator, without the noise of sensors."""
+        """The parameters of the simulator, without sensor noise."""
         return {name: value for name, value in params.items() if not name.startswith(NOISE)}
 
     # -- helpers ---------------------------------------------------------------------------------------------------
@@ -165,23 +165,23 @@ class Compared:
         else:
             with about_option("noise"):
                 stds[self.field] = given_noise(wanted, self.channels)
-        if wanted == "none":  # but in channels whose noise is inferred: segments start as far off as it seems to be
-            told = np.array([label in inferred for label in self.channels])
-            stds[self.field] = np.where(told, stds[self.field], 0.0)
-        # States that are only started from come from the same sensors: without noise in one there is none in the other.
+        if wanted == "none":  # except for channels whose noise is inferred: segments start with their estimated noise
+            is_inferred = np.array([label in inferred for label in self.channels])
+            stds[self.field] = np.where(is_inferred, stds[self.field], 0.0)
+        # States used only as starts come from the same sensors: without noise in one there is none in the other.
         if "states" in fields - {self.field} and stds[self.field].any() and sum(map(len, rollouts)) >= _ENOUGH:
             stds["states"] = self._estimated(rollouts, "states", prior, options)
-        found = self._counting(stds[self.field])
+        compared = self._counting(stds[self.field])
         if wanted != "estimate":
             how = "as was asked for" if wanted == "none" else "as was given"
-            return SensorNoise(self.labels, stds, found, how, inferred=inferred)
+            return SensorNoise(self.labels, stds, compared, how, inferred=inferred)
         least = self._counting(least_noise(rollouts, self.field, options.segment_length))
-        assumed = np.sqrt(np.maximum(np.square(least) - np.square(found), 0.0))
+        assumed = np.sqrt(np.maximum(np.square(least) - np.square(compared), 0.0))
         assumed[..., [label in inferred for label in self.labels]] = 0.0
-        return SensorNoise(self.labels, stds, found, "estimated from the log", True, assumed, inferred)
+        return SensorNoise(self.labels, stds, compared, "estimated from the log", True, assumed, inferred)
 
-    def _tell_loud(self, rollouts: Sequence[StepSequence], wanted: Any) -> None:
-        """A warning where noise that was given is far larger than what was measured differs by."""
+    def _warn_of_loud_noise(self, rollouts: Sequence[StepSequence], wanted: Any) -> None:
+        """Warn if the given noise is far larger than the variation of the measurements."""
         rows = np.concatenate([self.recorded(one) for one in rollouts])
         if len(rows) < _ENOUGH or isinstance(wanted, str):
             return
@@ -194,13 +194,13 @@ class Compared:
             named = ", ".join(f"{self.labels[i]} {stds[i]:.4g} (measured: {moved[i]:.4g})" for i in loud[:_NAMED])
             more = f" and {len(loud) - _NAMED} more" if len(loud) > _NAMED else ""
             warnings.warn(
-                f"the noise of sensors that was given is far larger than the standard deviation of the measurements: "
-                f"{named}{more}; check its unit, that of the channel",
+                f"the given noise of sensors is far larger than the standard deviation of the measurements: "
+                f"{named}{more}; check that its unit is that of the channel",
                 stacklevel=5,
             )
 
     def _counting(self, values: np.ndarray) -> np.ndarray:
-        """Of all entries ``(..., n)`` those that count, ``(..., C)``."""
+        """The compared ones ``(..., C)`` of all entries ``(..., n)``."""
         return values if self.entries is None else values[..., self.entries]
 
     def _estimated(
@@ -217,15 +217,15 @@ class Compared:
             for name, low, high in zip(prior.names, prior.low, prior.high, strict=True)
             if not name.startswith(NOISE)
         }
-        found = estimated_noise(rollouts, field, self.action_field, predictions, ranges, self.nominal, kept)
-        return found.by_rollout(least_noise(rollouts, field, options.segment_length))
+        noise = estimated_noise(rollouts, field, self.action_field, predictions, ranges, self.nominal, kept)
+        return noise.by_rollout(least_noise(rollouts, field, options.segment_length))
 
 
 def check_columns(compared: Compared, rollouts: Sequence[StepSequence]) -> None:
-    """Error where rollouts have other columns than the simulator shows and takes.
+    """Raise an error if rollouts have other columns than the simulator's observations and actions.
 
     Raises:
-        ShapeError: They do.
+        ShapeError: They have.
     """
     spec = compared.source.spec
     space = spec.action_space
@@ -259,7 +259,7 @@ def check_columns(compared: Compared, rollouts: Sequence[StepSequence]) -> None:
 
 
 def _compared_spec(spec: EnvSpec, field: str, entries: np.ndarray | None) -> EnvSpec:
-    """A spec whose states (or observations) are what is compared."""
+    """A spec whose states (or observations) are the compared entries."""
     if field == "states":
         return spec
     spec = replace(spec, state_space=None, state_labels=None)
@@ -268,5 +268,5 @@ def _compared_spec(spec: EnvSpec, field: str, entries: np.ndarray | None) -> Env
         return spec
     kept = Box(space.low.reshape(-1)[entries], space.high.reshape(-1)[entries], dtype=space.dtype.type)
     labels = spec.observation_labels
-    told = None if labels is None else tuple(label for label, keep in zip(labels, entries, strict=True) if keep)
-    return replace(spec, observation_space=kept, observation_labels=told)
+    kept_labels = None if labels is None else tuple(label for label, keep in zip(labels, entries, strict=True) if keep)
+    return replace(spec, observation_space=kept, observation_labels=kept_labels)

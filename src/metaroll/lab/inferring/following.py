@@ -1,4 +1,4 @@
-"""Recorded rollouts that simulations follow: where segments start, and the features by which both are compared."""
+"""Recorded rollouts for simulations to follow: where segments start, and the features for comparing both."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ class Followed(NamedTuple):
     """Recorded rollouts of one length beside the simulator that follows them.
 
     Attributes:
-        compared: What of both is compared.
-        rollouts: R of them.
+        compared: What is compared between both.
+        rollouts: The R rollouts.
         starts: Where simulations of their segments start.
-        spans: Over how many kept steps changes are looked at, where features are of changes over chosen ones.
+        spans: Numbers of kept steps over which features measure changes.
     """
 
     compared: Compared
@@ -54,11 +54,11 @@ class Followed(NamedTuple):
 
     @classmethod
     def of(cls, compared: Compared, rollouts: Sequence[StepSequence], options: InferenceOptions) -> Followed:
-        """Of rollouts that ``comparable`` has brought into the simulator's form.
+        """From rollouts that ``comparable`` has checked and reordered.
 
         Raises:
             ShapeError: They have other columns than the simulator shows and takes.
-            DataError: Nothing tells the states in which segments start.
+            DataError: The states in which segments start are unknown.
         """
         check_columns(compared, rollouts)
         starts = compared.starts(rollouts, options.segment_length)
@@ -74,7 +74,7 @@ class Followed(NamedTuple):
             dict(enumerate(prior.names)),
             embedding,
             len_segments=min(options.segment_length, length),
-            stop_on_done=False,  # the robot has gone on, whatever a simulator takes for an end
+            stop_on_done=False,  # the robot continued, whatever the simulator considers an end
             rollouts_real=self.rollouts,
             series=compared.field,
             seed=derive_seed("simulations", options.seed),
@@ -90,17 +90,17 @@ class Followed(NamedTuple):
 
 
 def behavior(sampler: SimRolloutSamplerForSBI, prior: Prior) -> str:
-    """Of what the simulator makes of some parameters: a simulator that was changed has another one, under any name."""
-    probe = copy.copy(sampler)  # simulates by itself: the seeds and failures of the other one stay as they are
+    """A hash of the simulator's output for some parameters, which changes with the simulator."""
+    probe = copy.copy(sampler)  # leaves the seeds and failures of the original unchanged
     probe.failed = []
-    found: list[np.ndarray] = []
+    features: list[np.ndarray] = []
     with probe, warnings.catch_warnings():
         warnings.filterwarnings("ignore", "all .* simulations failed")
         for attempt in range(_ATTEMPTS):
-            found.append(probe(prior.sample(_PROBES, derive_seed("probes", attempt))).numpy())
-            if np.isfinite(found[-1]).any():  # failures are alike
+            features.append(probe(prior.sample(_PROBES, derive_seed("probes", attempt))).numpy())
+            if np.isfinite(features[-1]).any():  # failures are alike
                 break
-    return hashlib.sha256(np.concatenate(found).tobytes()).hexdigest()[:16]
+    return hashlib.sha256(np.concatenate(features).tobytes()).hexdigest()[:16]
 
 
 def _spans(

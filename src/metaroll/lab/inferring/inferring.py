@@ -1,4 +1,4 @@
-"""Inference from the command line: recorded rollouts in; a posterior, what it predicts, and a page about both out."""
+"""Inference for the command line: from recorded rollouts to a posterior, its predictions, and a page about both."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def usual_prior(env: Any, params: Sequence[str] = ()) -> Prior:
     """The prior of a simulator: ranges ``NAME=LOW:HIGH``, or half to one and a half times of what it usually varies.
 
     Raises:
-        ValueError: The simulator has no usual ranges, or a text is none.
+        ValueError: The simulator has no usual ranges, or a range is malformed.
         DataError: It lacks a parameter.
     """
     source = EnvSource.of(env)
@@ -69,12 +69,12 @@ def usual_prior(env: Any, params: Sequence[str] = ()) -> Prior:
         finally:
             source.close(made)
         return as_prior(ranges)
-    source.close(source.make())  # where there is no such environment, that is the error
+    source.close(source.make())  # raises the error if there is no such environment
     try:
         names = default_randomizer(source, generator=0).names
     except ValueError as error:
-        how = option_text("param", ["NAME=LOW:HIGH"])
-        raise ValueError(f"{env} has no usual ranges of parameters: say which are unknown, {how}") from error
+        hint = option_text("param", ["NAME=LOW:HIGH"])
+        raise ValueError(f"{env} has no usual ranges of parameters: say which are unknown, {hint}") from error
     made = source.make()
     try:
         values = {name: float(value) for name, value in read_domain_params(made, list(names)).items()}
@@ -94,32 +94,32 @@ def infer(
     initial_state: Callable[[StepSequence], Any] | None = None,
     progress: Callable[[InferenceProgress], None] | None = None,
 ) -> Inference:
-    """The posterior of a simulator's parameters after recorded rollouts.
+    """Infer the posterior of a simulator's parameters from recorded rollouts.
 
-    What was stopped continues: simulations in the folder are used again, and a posterior made of the same is kept.
+    An interrupted inference continues: simulations in the folder are reused, and a matching posterior is kept.
     Rollouts of unequal length, and those with gaps, are cut into pieces of one length (``even_pieces``). Columns whose
     labels are the simulator's, in another order, are brought into its order; actions beyond its bounds are clipped,
     with a warning. Where rollouts have no states, the simulator says in which it shows an observation
-    (``state_from_observation``, docs/your_simulator.md). One simulation is looked at before all others are made.
+    (``state_from_observation``, docs/your_simulator.md). One simulation is checked before all others are run.
     Parameters called ``noise.LABEL`` are the noise of a sensor.
 
     Args:
         env: Simulator, as for ``RolloutEngine``.
-        rollouts: Recorded ones.
+        rollouts: The recorded rollouts.
         prior: Any form that ``as_prior`` takes.
         folder: Where the posterior (``posterior/``), all simulations and ``inference.json`` go; simulations of the same
             recordings, segments and features that are there are used again, as long as the simulator makes of some
             parameters what it made of them then.
         options: How.
-        name: What reports call the simulator.
-        initial_state: From a recorded segment to the state in which its simulation starts.
-        progress: Told of every batch of simulations and every training.
+        name: Name of the simulator in reports.
+        initial_state: Function from a recorded segment to the state in which its simulation starts.
+        progress: Called after every batch of simulations and every training.
 
     Raises:
         ValueError: There are too few rollouts, or too few simulations worked; rollouts have another time step than the
             simulator; or most of their actions are out of its bounds.
         DataError: A rollout lacks a field, or the simulator a parameter, or columns cannot be brought into its order.
-        RunExistsError: There is something else in the folder, or another process writes into it.
+        RunExistsError: The folder holds something else, or another process is writing to it.
     """
     options = InferenceOptions() if options is None else options
     folder, prior = Path(folder), as_prior(prior)
@@ -142,29 +142,29 @@ def infer(
                 unseen = Followed.of(apart, held_out, options) if held_out else None
                 judge = _Judge(sampler, unseen, options, progress)
                 posterior = method.infer(sampler, observed, options.num_simulations, judge if options.checks else None)
-                posterior, checks = judge.found(posterior)
+                posterior, checks = judge.result(posterior)
         traces = [
             *_traces(apart, held_out, posterior, options, held_out=True),
             *_traces(compared, seen[:1], posterior, options, held_out=False),
         ]
         failed = int(posterior.description["num_failed"])
-        found = Inference(
+        inference = Inference(
             *(str(name or env), posterior, compared.nominal, traces, failed, options, folder, checks),
-            noise=_noise_told(compared.noise, apart.noise, followed.spans),
+            noise=_noise_info(compared.noise, apart.noise, followed.spans),
             recordings=_recordings(seen, held_out, pieces.text),
             doubts=[*doubts_about(source, rollouts), *([pieces.text] if pieces.bridged else [])],
         )
         if is_new:
-            held.clear((INFERENCE, PAGE))  # of an earlier posterior, which stays until this one is complete
+            held.clear((INFERENCE, PAGE))  # of an earlier posterior, which is kept until this one is complete
             posterior.save(folder / POSTERIOR)
-        write_json(folder / INFERENCE, found.to_dict())
-        return found
+        write_json(folder / INFERENCE, inference.to_dict())
+        return inference
 
 
 def _finished(
     folder: Path, prior: Prior, simulator: Mapping[str, Any], observed: np.ndarray, options: InferenceOptions
 ) -> tuple[Posterior, dict[str, Any]] | None:
-    """The posterior in ``folder`` and what was said of it, if it was made of the same, by the same versions."""
+    """The posterior in ``folder`` and its checks, if it was made from the same inputs by the same versions."""
     try:
         written = read_json(folder / INFERENCE)
         versions = read_description(folder / POSTERIOR)["versions"]
@@ -172,7 +172,7 @@ def _finished(
         asked = {**written["options"], "num_workers": options.num_workers}
         checks = dict(written["checks"])
     except (MetarollError, OSError, KeyError, TypeError, ValueError):
-        return None  # it is made anew
+        return None  # it will be inferred again
     same = (
         asked == asdict(options)
         and versions == posterior_versions()
@@ -186,7 +186,7 @@ def _finished(
 
 
 def _learned_as(posterior: Posterior) -> dict[str, Any] | None:
-    """The settings of its networks; ``None`` where it has none."""
+    """The settings of its networks; ``None`` if it has none."""
     return posterior.estimator.to_plain()["config"] if posterior.has_estimator else None
 
 
@@ -197,11 +197,11 @@ def noise_of_sensors(
     options: InferenceOptions,
     true_start: Callable[[StepSequence], Any] | None = None,
 ) -> SensorNoise:
-    """Noise of the sensors as ``infer`` finds it in ``rollouts``, without those that are held out, for others as well.
+    """Sensor noise as estimated by ``infer`` from ``rollouts``, without the held-out ones.
 
     Args:
-        env, rollouts, prior, options: Those of ``infer``.
-        true_start: As of ``segment_sampler``.
+        env, rollouts, prior, options: As for ``infer``.
+        true_start: As for ``segment_sampler``.
     """
     source = EnvSource.of(env)
     seen, _, _ = _split(source, rollouts, prior, options, true_start is not None)
@@ -221,7 +221,7 @@ def segment_sampler(
     Held-out rollouts are left out.
 
     Args:
-        env, rollouts, prior, options: Those of ``infer``.
+        env, rollouts, prior, options: As for ``infer``.
         noise: Of the sensors, where other rollouts have told it; ``None``: as ``rollouts`` do.
         true_start: From a rollout to the state in which it truly started, where one posterior is to be asked of many
             logs with the same actions: what is measured there has noise like all other rows then. ``None``: simulations
@@ -250,7 +250,7 @@ def _method(prior: Prior, options: InferenceOptions, **kept: Any) -> NPDR | Baye
 def _marks(
     name: str, followed: Followed, sampler: SimRolloutSamplerForSBI, prior: Prior, options: InferenceOptions
 ) -> dict[str, Any]:
-    """What simulations depend on beside their parameters and seeds: those with other marks are not used again."""
+    """What simulations depend on besides parameters and seeds: only simulations with the same marks are reused."""
     return {
         "env": name,
         "features": options.features,
@@ -265,13 +265,13 @@ def _marks(
 
 
 class _Judge:
-    """Checks posteriors; says whether one is done, or may not be trained on for what more simulations mend.
+    """Checks posteriors, and decides whether one is done or another round of simulations could fix it.
 
     Args:
         sampler: Simulates the recordings that were learned from.
-        unseen: Those that were held out, whose features differ.
+        unseen: Held-out recordings, whose features differ.
         options: How.
-        progress: Told that checks begin.
+        progress: Called when checks begin.
     """
 
     def __init__(
@@ -289,17 +289,17 @@ class _Judge:
         rounds, is_first = int(posterior.description["rounds"]), not self._judged
         if self._progress is not None:
             self._progress(InferenceProgress("check", rounds, rounds, 0, 1))
-        # Simulations that have told one posterior to be off are no judges of the next.
+        # Do not judge the next posterior by the simulations that rejected the last one.
         seed = derive_seed("checks", self._options.seed, *([] if is_first else ["one more round"]))
         try:
             verdict = self._verdict(posterior, seed)
         except ValueError as error:  # too few simulations are usable
             if isinstance(error, ShapeError):
                 raise
-            if is_first:  # one that nobody can judge is none to train on
+            if is_first:  # do not train on a posterior that cannot be judged
                 words = (
-                    "too few simulations with its draws have worked to judge it: the prior reaches where the simulator "
-                    "fails, or the posterior is wrong"
+                    "too few simulations with its draws succeeded to judge it: the prior covers parameters at which "
+                    "the simulator fails, or the posterior is wrong"
                 )
                 none = Verdict((Check("simulations", "failed", words),), posterior.names, ())
                 self._judged.append((posterior, none))
@@ -313,24 +313,31 @@ class _Judge:
             )
             return True
         self._judged.append((posterior, verdict))
-        return not verdict.learns_with_more or verdict.too_wide  # one that is careful is good for training
+        return (
+            not verdict.learns_with_more or verdict.too_wide
+        )  # a posterior that is too wide is still good for training
 
-    def found(self, posterior: Posterior) -> tuple[Posterior, dict[str, Any]]:
-        """The posterior that was judged last, and what is said of it as JSON types, for the one that inference gave.
+    def result(self, posterior: Posterior) -> tuple[Posterior, dict[str, Any]]:
+        """The last judged posterior and its verdict as JSON types, given the posterior that inference returned.
 
-        Where none was judged, that one, and nothing.
+        If none was judged, that one and an empty dict.
         """
         if not self._judged:
             return posterior, {}
         (first, before), (last, verdict) = self._judged[0], self._judged[-1]
         lines = [f"{check.outcome} {check.name}: {check.words}" for check in verdict.checks]
-        told = last.description
-        if last is not first or "num_unlearned" in told:
+        description = last.description
+        if last is not first or "num_unlearned" in description:
             made = sum(first.description["num_simulations"]) + sum(first.description["num_failed_in_rounds"])
-            more = sum(told["num_simulations"]) + told.get("num_unlearned", 0) + told["num_failed"] - made
+            more = (
+                sum(description["num_simulations"])
+                + description.get("num_unlearned", 0)
+                + description["num_failed"]
+                - made
+            )
             words = f"{', '.join(before.failed)} failed after {made:,} simulations; {more:,} more were made"
             if last is first:
-                why = self._unjudged or f"of which {told['num_unlearned']:,} are usable, too few to learn from"
+                why = self._unjudged or f"of which {description['num_unlearned']:,} are usable, too few to learn from"
                 words += f", {why}"
             lines.append(f"note one more round: {words}")
         return last, {**verdict.to_plain(), "text": str(verdict).splitlines()[0], "lines": lines}
@@ -352,7 +359,7 @@ def _split(
     options: InferenceOptions,
     own_start: bool = False,
 ) -> tuple[list[StepSequence], list[StepSequence], Pieces]:
-    """What inference sees, and the held-out rest, all of one length, as the simulator shows it; how they were cut."""
+    """Rollouts for inference and held-out ones, of one length and in the simulator's columns; how they were cut."""
     listed, hold_out = listed_rollouts(rollouts), options.hold_out
     if not listed:
         raise ValueError("rollouts must hold at least one recorded rollout, got none")
@@ -374,19 +381,19 @@ def _split(
     return cut.rollouts[: count - hold_out], cut.rollouts[count - hold_out :], cut
 
 
-def _noise_told(seen: SensorNoise, held_out: SensorNoise, spans: Sequence[int]) -> dict[str, Any]:
-    """Noise of the sensors as JSON types, and in words; of held-out rollouts where they are not as noisy."""
-    told = {**seen.to_dict(), "text": str(seen)}
+def _noise_info(seen: SensorNoise, held_out: SensorNoise, spans: Sequence[int]) -> dict[str, Any]:
+    """Sensor noise as JSON types and in words; that of held-out rollouts too, if it differs."""
+    info = {**seen.to_dict(), "text": str(seen)}
     if len(spans) > 1:
-        told["text"] += f"; so changes are looked at over {', '.join(map(str, spans[:-1]))} and {spans[-1]} steps"
+        info["text"] += f"; so changes are measured over {', '.join(map(str, spans[:-1]))} and {spans[-1]} steps"
     if held_out is not seen:
-        told["held_out"] = held_out.to_dict()
-        told["text"] += f". In rollouts that are held out: {str(held_out).partition(': ')[2]}"
-    return told
+        info["held_out"] = held_out.to_dict()
+        info["text"] += f". In held-out rollouts: {str(held_out).partition(': ')[2]}"
+    return info
 
 
 def _recordings(seen: Sequence[StepSequence], held_out: Sequence[StepSequence], left_out: str) -> str:
-    """How many rollouts there were, and how long they are, in words."""
+    """Number and length of the rollouts, in words."""
     words = f"recordings: {len(seen)} of {len(seen[0])} steps"
     if held_out:
         words += ", the last one held out" if len(held_out) == 1 else f", the last {len(held_out)} held out"
@@ -396,7 +403,7 @@ def _recordings(seen: Sequence[StepSequence], held_out: Sequence[StepSequence], 
 def infer_config(options: InferenceOptions) -> EstimatorConfig:
     """How ``infer`` learns posteriors: small flows, minutes on a laptop.
 
-    Three of them, where drawing is cheap: one alone is too narrow where parameters can stand in for one another.
+    Three of them if drawing is cheap: a single one is too narrow if parameters can compensate for one another.
     """
     method = options.method if options.method in ("nle", "fmpe") else "npe"
     return EstimatorConfig(
@@ -419,7 +426,7 @@ def _traces(
     options: InferenceOptions,
     held_out: bool,
 ) -> list[Traces]:
-    """What draws of the posterior, and the nominal parameters, say of recorded rollouts, without noise of sensors."""
+    """Predictions of recorded rollouts by draws of the posterior and the nominal parameters, without sensor noise."""
     if not rollouts:
         return []
     step = len(posterior.draws) // _DRAWS_SHOWN or 1
@@ -445,18 +452,25 @@ def _traces(
         )
     ]
     with RolloutEngine(compared.source, policy, on_invalid="drop", on_error="drop", record_extras=True) as engine:
-        made = list(engine.run(plans))
+        simulated = list(engine.run(plans))
         lost = {entry.plan.index for entry in engine.dropped}
     kept = (plan.index for plan in plans if plan.index not in lost)
     recorded = [compared.recorded(rollout) for rollout in rollouts]
-    told = np.full((len(rollouts), len(sets), *recorded[0].shape), math.nan)
-    for index, rollout in zip(kept, made, strict=True):
-        number, rest = divmod(index, len(sets) * len(segments))
-        place, part = divmod(rest, len(segments))
+    predictions = np.full((len(rollouts), len(sets), *recorded[0].shape), math.nan)
+    for index, rollout in zip(kept, simulated, strict=True):
+        number, within = divmod(index, len(sets) * len(segments))
+        place, part = divmod(within, len(segments))
         values = compared.recorded(rollout)
-        told[number, place, segments[part] : segments[part] + len(values)] = values
+        predictions[number, place, segments[part] : segments[part] + len(values)] = values
     return [
-        Traces(_trace_labels(compared), compared.dt, recorded[number], told[number, :-1], told[number, -1], held_out)
+        Traces(
+            _trace_labels(compared),
+            compared.dt,
+            recorded[number],
+            predictions[number, :-1],
+            predictions[number, -1],
+            held_out,
+        )
         for number in range(len(rollouts))
     ]
 

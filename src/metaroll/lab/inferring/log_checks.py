@@ -1,4 +1,4 @@
-"""What looks wrong with recorded rollouts beside a simulator that is to follow them: in words, none is refused."""
+"""Reports what looks wrong with recorded rollouts that a simulator is to follow; nothing is rejected."""
 
 from __future__ import annotations
 
@@ -23,31 +23,29 @@ _EPISODES, _STEPS = 5, 100
 
 
 def doubts_about(source: EnvSource, rollouts: Sequence[StepSequence]) -> list[str]:
-    """What ``metaroll import-log`` says of them: a lag that is surely not 0, findings of ``check_log``, and gaps."""
+    """What ``metaroll import-log`` reports: a lag that is clearly not 0, findings of ``check_log``, and gaps."""
     env = source.make()
     try:
         simulated, dt = random_rollouts(env), time_step_of(env)
     finally:
         source.close(env)
     lag, own = lag_of(rollouts), time_step(rollouts[0])
-    found = []
+    doubts = []
     if lag is not None and lag.is_told and not lag.low <= 0.0 <= lag.high:
-        found.append(lag_text(lag, own))
-    found += [finding.text for finding in check_log(rollouts, simulated, dt)]
-    for number, one in enumerate(rollouts):
-        log = (one.rollout_info or {}).get("log") or {}
-        told = gaps_text((log.get("timing") or {}).get("gaps") or [])
-        if told and "made_up" not in log:  # imported before gaps were told by their times
-            found.append(f"rollout {number} has {told}; what is made up counts as recorded: import the log again")
+        doubts.append(lag_text(lag, own))
+    doubts += [finding.text for finding in check_log(rollouts, simulated, dt)]
+    for number, recorded in enumerate(rollouts):
+        log = (recorded.rollout_info or {}).get("log") or {}
+        gaps = gaps_text((log.get("timing") or {}).get("gaps") or [])
+        if gaps and "made_up" not in log:  # imported before gaps were stored by time
+            doubts.append(f"rollout {number} has {gaps}; made-up values count as recorded: import the log again")
     if dt is not None and own is None:
-        found.append(
-            f"the recordings do not say how long their steps are: they are taken for the simulator's, {dt:g} s"
-        )
-    return found
+        doubts.append(f"the recordings have no time step: that of the simulator is assumed, {dt:g} s")
+    return doubts
 
 
 def random_rollouts(env: Any) -> list[StepSequence]:
-    """Rollouts with random actions, none if the environment has none that can be drawn."""
+    """Rollouts with random actions; empty if none can be drawn."""
     env.action_space.seed(derive_seed(0, "import-log"))
     try:
         return [rollout(env, lambda _: env.action_space.sample(), seed=i, max_steps=_STEPS) for i in range(_EPISODES)]
@@ -56,7 +54,7 @@ def random_rollouts(env: Any) -> list[StepSequence]:
 
 
 def lag_of(rollouts: Sequence[StepSequence]) -> Lag | None:
-    """The lag of commands; ``None`` where observations or actions are no numbers."""
+    """The lag of commands; ``None`` if observations or actions are not numeric."""
     try:
         return log_lag(rollouts)
     except (DataError, ShapeError):

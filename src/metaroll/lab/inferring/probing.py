@@ -1,4 +1,4 @@
-"""One look at a simulator before thousands of simulations are made: whether it can follow a log at all."""
+"""Checks, before thousands of simulations are run, whether a simulator can follow a log at all."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from metaroll.types import RolloutPlan
 __all__ = ["probe"]
 
 _ROUNDED = 1e-4
-"""Share of a channel's range by which what is shown at a start may be off: logs have few digits."""
+"""Share of a channel's range by which observations may be off at a start: logs have few digits."""
 _UNKNOWN = 0.05
-"""The same where noise was not estimated."""
+"""The same if noise was not estimated."""
 _DEVIATIONS = 6.0
 _FARTHER, _AGAINST, _MOVES = 10.0, 0.5, 3.0
-"""By which factor what a channel moves in a segment is no parameter's doing, below which agreement (of -1) it moves
-the other way, and how many deviations of its noise it must have moved."""
+"""The factor of a channel's motion that no parameter explains, the (negative) agreement below which it moves the other
+way, and the minimum motion in deviations of its noise."""
 _PAGE = "docs/your_simulator.md"
 
 
 def probe(followed: Followed, prior: Prior, options: InferenceOptions) -> None:
-    """Simulate the first recorded rollout, once with nominal parameters and once for each parameter that is unknown.
+    """Simulate the first recorded rollout, once with nominal parameters and once for each unknown parameter.
 
     Raises:
-        DataError: The simulator does not start where it is told, or shows something else there than was recorded, or
-            no parameter changes anything, or its states are not known.
+        DataError: The simulator ignores the initial state, or its observation there differs from the recorded one, or
+            no parameter has an effect, or its states are unknown.
         RolloutError: It cannot be simulated.
     """
     compared, rollouts, starts = followed.compared, followed.rollouts, followed.starts
@@ -54,7 +54,7 @@ def probe(followed: Followed, prior: Prior, options: InferenceOptions) -> None:
 
 
 def _compare_repeats(first: Sequence[np.ndarray], again: Sequence[np.ndarray]) -> None:
-    """A warning where the same start, actions, parameters and seed show something else the second time."""
+    """Warn if the same start, actions, parameters and seed give different results the second time."""
     for one, other in zip(first, again, strict=True):
         if not np.array_equal(one, other, equal_nan=True):
             row = min(len(one), len(other))
@@ -62,7 +62,7 @@ def _compare_repeats(first: Sequence[np.ndarray], again: Sequence[np.ndarray]) -
                 row = int(np.argmax(((one != other) & ~(np.isnan(one) & np.isnan(other))).any(axis=1)))
             where = f", from row {row} of a segment on" if row else ", where a segment starts"
             warnings.warn(
-                "the simulator shows something else when the same segment is simulated again, with the same seed"
+                "the simulator gives different results when the same segment is simulated again with the same seed"
                 f"{where}: reset must set all of its state, and random numbers must come from self.np_random. "
                 f"Otherwise no posterior can be repeated ({_PAGE})",
                 stacklevel=4,
@@ -71,10 +71,11 @@ def _compare_repeats(first: Sequence[np.ndarray], again: Sequence[np.ndarray]) -
 
 
 def _check_starts(compared: Compared, rollout: StepSequence, starts: SegmentStarts, shown: list[np.ndarray]) -> None:
-    """Whether the simulator shows at the start of each segment what was recorded there.
+    """Check that the simulator's observations at the start of each segment match the recorded ones.
 
-    The first row is not enough: a simulator that ignores where it is to start shows that of a log that begins as it
-    does itself. Further rows may differ by what a state does not tell (the last command, say), which is only said.
+    The first row is not enough: it also matches if the simulator ignores the initial state and the log happens to begin
+    in its default state. Later rows may differ in entries that the state does not contain (such as the last command),
+    which only causes a warning.
     """
     recorded, noise = compared.recorded(rollout), np.atleast_2d(compared.noise.compared)[0]
     begins = np.cumsum([0, *starts.segments[:-1]])
@@ -93,42 +94,44 @@ def _check_starts(compared: Compared, rollout: StepSequence, starts: SegmentStar
     allowed = allowed + (_ROUNDED if compared.noise.is_estimated else _UNKNOWN) * size
     off = np.where(np.isfinite(first), np.abs(first - measured) / allowed, np.inf)
     off = np.where(np.isnan(measured), 0.0, off)
-    told_apart = bool(np.ptp(np.stack(starts.states[: len(first)]), axis=0).any())
-    differ = told_apart and bool((np.ptp(measured, axis=0) > allowed).any())
-    deaf = differ and bool((np.ptp(first, axis=0) <= allowed).all())  # it starts alike, wherever it is to start
-    place = int(np.argmax(off.max(axis=1))) if deaf else 0
+    starts_differ = bool(np.ptp(np.stack(starts.states[: len(first)]), axis=0).any())
+    differ = starts_differ and bool((np.ptp(measured, axis=0) > allowed).any())
+    ignores_start = differ and bool((np.ptp(first, axis=0) <= allowed).all())  # it always starts in the same state
+    place = int(np.argmax(off.max(axis=1))) if ignores_start else 0
     worst = int(np.argmax(off[place]))
-    told = f"{compared.labels[worst]!r} is {measured[place, worst]:.6g} in the log and {first[place, worst]:.6g}"
+    difference = f"{compared.labels[worst]!r} is {measured[place, worst]:.6g} in the log and {first[place, worst]:.6g}"
     if off[place, worst] > 1.0:
-        how = "the state that it says shows the recorded observation" if starts.state_of is not None else "that state"
+        state_text = (
+            "the state that it says shows the recorded observation" if starts.state_of is not None else "that state"
+        )
         where = "in the first row" if place == 0 else f"in row {begins[place]} (counted from 0) of the first rollout"
         hint = (
             f"It shows about the same where all {len(first)} segments start: its reset must read options['init_state']"
-            if deaf
+            if ignores_start
             else "Check units, signs, zeros of angles and the order of columns; of a simulator of yours, that reset "
             "reads options['init_state'] and state_from_observation is its inverse"
         )
         raise DataError(
-            f"the simulator must show what was recorded where it starts: {where}, {told} in the "
-            f"simulator, which was reset to {how}, {np.array2string(starts.states[place], precision=4, threshold=12)}. "
+            f"the simulator must show what was recorded where it starts: {where}, {difference} in the simulator, which "
+            f"was reset to {state_text}, {np.array2string(starts.states[place], precision=4, threshold=12)}. "
             f"{hint} ({_PAGE})"
         )
     later = np.flatnonzero(off.max(axis=0) > 1.0)
     if later.size:
         names = ", ".join(compared.labels[entry] for entry in later)
         place, worst = (int(i) for i in np.unravel_index(int(np.argmax(off)), off.shape))
-        told = f"{measured[place, worst]:.6g} in the log and {first[place, worst]:.6g} in the simulator"
+        difference = f"{measured[place, worst]:.6g} in the log and {first[place, worst]:.6g} in the simulator"
         warnings.warn(
-            f"where segments of the first rollout start, the simulator shows something else of {names} (in row "
-            f"{begins[place]}, counted from 0, {told}): a state does not tell it (the last command, say; such entries "
-            "hide what parameters do, so leave them out), or an angle is cut off at full turns in one of the two alone",
+            f"where segments of the first rollout start, the simulator differs in {names} (in row {begins[place]}, "
+            f"counted from 0, {difference}): the state does not contain it (such as the last command; such entries "
+            "hide the effect of parameters, so leave them out), or only one of them wraps an angle at full turns",
             stacklevel=4,
         )
 
 
 def _compare_motion(compared: Compared, rollout: StepSequence, starts: SegmentStarts, shown: list[np.ndarray]) -> None:
-    """A warning where channels move far more, or less, than in the log, or against it: no parameter does that."""
-    recorded, told = compared.recorded(rollout), []
+    """Warn if channels move far more or less than in the log, or the other way: no parameter explains that."""
+    recorded, problems = compared.recorded(rollout), []
     begins = np.cumsum([0, *starts.segments[:-1]])
     pairs = [
         (recorded[begin + 1 : begin + len(one)] - recorded[begin], one[1 : len(recorded) - begin] - one[0])
@@ -144,14 +147,14 @@ def _compare_motion(compared: Compared, rollout: StepSequence, starts: SegmentSt
         agreement = float(logged[:, i] @ simulated[:, i]) / (len(logged) * here * there)
         factor = max(here / there, there / here)
         if factor > _FARTHER:
-            told.append(f"{label} moves {factor:.3g} times {'more' if here > there else 'less'} in the log")
+            problems.append(f"{label} moves {factor:.3g} times {'more' if here > there else 'less'} in the log")
         elif agreement < -_AGAINST:
-            told.append(f"{label} moves the other way in the log")
-    if told:
+            problems.append(f"{label} moves the other way in the log")
+    if problems:
         warnings.warn(
             f"compared with the simulator with its own parameters, from the same states with the same actions, "
-            f"{'; '.join(told)}: check units (of a column in degrees the mapping says unit: deg, unless the simulator "
-            "shows degrees), signs and the order of columns",
+            f"{'; '.join(problems)}: check units (unit: deg in the mapping for a column in degrees, unless the "
+            "simulator uses degrees), signs and the order of columns",
             stacklevel=4,
         )
 
@@ -164,7 +167,7 @@ def _check_params(
     prior: Prior,
     options: InferenceOptions,
 ) -> None:
-    """Whether parameters change anything in the first recorded rollout."""
+    """Check that parameters have an effect on the first recorded rollout."""
     ranges = {
         name: (low, high)
         for name, low, high in zip(prior.names, prior.low.tolist(), prior.high.tolist(), strict=True)
@@ -203,31 +206,31 @@ def _check_params(
 
 
 def _check_taken(compared: Compared, ranges: Mapping[str, tuple[float, float]]) -> None:
-    """A warning where a parameter is limited: the end of its prior, and a value well inside, become the same one."""
-    made, told = compared.source.make(), []
+    """Warn if a parameter is clamped: the end of its prior and a value well inside become the same."""
+    env, problems = compared.source.make(), []
     try:
         for name, (low, high) in ranges.items():
             for end, inside in ((low, 0.75 * low + 0.25 * high), (high, 0.25 * low + 0.75 * high)):
-                became, other = (_taken(compared, made, name, value) for value in (end, inside))
-                if np.isfinite([became, other]).all() and became == other and not np.isclose(became, end, rtol=1e-5):
-                    told.append(f"{name} is {became:.6g} after it was set to {end:.6g}, and to {inside:.6g}")
+                actual, other = (_taken(compared, env, name, value) for value in (end, inside))
+                if np.isfinite([actual, other]).all() and actual == other and not np.isclose(actual, end, rtol=1e-5):
+                    problems.append(f"{name} is {actual:.6g} after it was set to {end:.6g}, and to {inside:.6g}")
     finally:
-        compared.source.close(made)
-    if told:
+        compared.source.close(env)
+    if problems:
         warnings.warn(
-            f"the simulator limits parameters inside of their prior: {'; '.join(told)}. No log can tell apart values "
-            f"that it treats alike; give a range that it takes ({_PAGE})",
+            f"the simulator clamps parameters inside their prior: {'; '.join(problems)}. No log can distinguish values "
+            f"that it treats alike; give a range that it accepts ({_PAGE})",
             stacklevel=5,
         )
 
 
 def _taken(compared: Compared, env: Any, name: str, value: float) -> float:
-    """What a simulator makes of a parameter, from its next reset on; NaN where it does not say so."""
+    """The value of a parameter after it was set and the simulator was reset; NaN if it is not reported."""
     try:
         update = DomainParamUpdate(compared.domain_params({**compared.nominal, name: value}))(env)
         update.reset(seed=0)
         return float(read_domain_params(update, [name]).get(name, math.nan))
-    except Exception:  # a value that it refuses is a simulation that fails
+    except Exception:  # a rejected value is a failed simulation
         return math.nan
 
 
@@ -239,7 +242,7 @@ def _simulated(
     options: InferenceOptions,
     may_fail: bool = False,
 ) -> list[list[np.ndarray]]:
-    """For each set of parameters what the simulator shows of the segments of a recorded rollout, ``(T, C)`` each."""
+    """Simulations of the segments of a recorded rollout for each set of parameters, ``(T, C)`` each."""
     begins = [0, *np.cumsum(starts.segments[:-1]).tolist()]
     actions = [np.asarray(rollout.get_data_values(compared.action_field))[: len(rollout)]]
     plans = [
@@ -262,7 +265,7 @@ def _simulated(
         compared.source, policy, on_invalid=lenient, on_error=lenient, record_extras=compared.field == "states"
     ) as engine:
         try:
-            made = engine.run(plans)
+            simulations = engine.run(plans)
         except RolloutError as error:
             raise RolloutError(
                 f"the simulator cannot simulate the first recorded rollout, with its own parameters, from the state "
@@ -273,12 +276,12 @@ def _simulated(
                 error.worker_traceback,
             ) from error
         lost = {entry.plan.index for entry in engine.dropped}
-    shown = iter(made)
-    found: list[list[np.ndarray]] = [[] for _ in sets]
+    shown = iter(simulations)
+    results: list[list[np.ndarray]] = [[] for _ in sets]
     for plan in plans:
         values = np.zeros((0, len(compared.labels)))
         if plan.index not in lost:
-            one = next(shown)
-            values = compared.shown(np.asarray(one.get_data_values(compared.field), dtype=np.float64))
-        found[plan.index // len(begins)].append(values)
-    return found
+            simulation = next(shown)
+            values = compared.shown(np.asarray(simulation.get_data_values(compared.field), dtype=np.float64))
+        results[plan.index // len(begins)].append(values)
+    return results

@@ -1,4 +1,4 @@
-"""The whole loop on a robot that a simulator plays: log, posterior, policies trained on it, returns on the robot."""
+"""The complete loop on a simulated robot: log, posterior, policies trained on it, returns on the robot."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ __all__ = [
 ]
 
 UNKNOWN = ("mass_pend_pole", "length_pend_pole", "length_rot_pole", "motor_resistance", "motor_back_emf")
-"""What nobody has measured."""
+"""The parameters that are inferred."""
 _SPREAD = 0.5
 TRAINING: Mapping[str, Any] = {
     "steps_per_epoch": 5000,
@@ -74,12 +74,12 @@ TRAINING: Mapping[str, Any] = {
     "evaluate_every": 0,
     "torch_threads": 1,
 }
-"""How policies are trained, but for epochs and seed."""
+"""Options for training policies, except for epochs and seed."""
 FILE_NAME = "sim2real.json"
 POLICIES = {
     "nominal": "trained with the parameters of the data sheet",
-    "uniform": "trained on all that is possible",
-    "posterior": "trained on what the log says",
+    "uniform": "trained on the whole prior",
+    "posterior": "trained on the posterior from the log",
     "oracle": "trained on the true parameters",
 }
 _COPES = 50.0
@@ -88,13 +88,13 @@ _COPES = 50.0
 
 @dataclass(frozen=True)
 class LoopResult:
-    """What the loop found.
+    """The result of the loop.
 
     Attributes:
         truth: The robot's parameters.
-        inference: What the log said of them.
-        returns: Name of a policy -> returns on the robot, ``(E,)``; episode e is alike for all.
-        folder: Where everything is.
+        inference: Their inference from the log.
+        returns: Name of a policy -> returns on the robot, ``(E,)``; all use the same episodes.
+        folder: Folder with all files.
         options: Sizes.
     """
 
@@ -112,7 +112,7 @@ class LoopResult:
 
     @property
     def solved(self) -> bool:
-        """Whether the oracle swings up at all: else no policy has learned anything that could be compared."""
+        """Whether the oracle swings up at all: otherwise there is nothing to compare."""
         return bool(self.returns["oracle"].mean() >= _COPES)
 
     def interval(self, name: str) -> tuple[float, float]:
@@ -134,19 +134,19 @@ class LoopResult:
 
 
 def unknown_prior() -> Prior:
-    """What is known before: half to one and a half times of the data sheet."""
+    """The prior: half to one and a half times the values of the data sheet."""
     nominal = swing_up().model.nominal
     return as_prior({name: ((1.0 - _SPREAD) * nominal[name], (1.0 + _SPREAD) * nominal[name]) for name in UNKNOWN})
 
 
 def draw_robot(seed: int) -> dict[str, float]:
-    """The parameters of a robot that nobody knows."""
+    """Draw the hidden parameters of a robot."""
     values = unknown_prior().sample(1, derive_seed("hidden robot", seed))[0]
     return dict(zip(UNKNOWN, values.tolist(), strict=True))
 
 
 def log_robot(truth: Mapping[str, float], count: int, seed: int) -> list[StepSequence]:
-    """Rollouts of the robot under voltages that excite it, with a strong pull of the arm to its middle."""
+    """Rollouts of the robot under exciting voltages, with the arm pulled strongly to its center."""
     robot = swing_up(domain_param=truth)
     return [
         rollout(robot, _Excitation(derive_seed("excitation", seed, number)), seed=seed, sub_seed=number, eval=True)
@@ -157,8 +157,8 @@ def log_robot(truth: Mapping[str, float], count: int, seed: int) -> list[StepSeq
 def inference_options(options: LoopOptions, seed: int, checks: bool = True) -> InferenceOptions:
     """How the robot's parameters are inferred.
 
-    States themselves are compared, ten steps apart: sums of products of actions and changes tell little of the motor's
-    resistance.
+    States themselves are compared, ten steps apart: sums of products of actions and changes say little about the
+    motor's resistance.
     """
     return InferenceOptions(
         features="all-steps", every=10, rounds=3, num_simulations=options.simulations, seed=seed, checks=checks
@@ -166,7 +166,7 @@ def inference_options(options: LoopOptions, seed: int, checks: bool = True) -> I
 
 
 class _Excitation:
-    """Voltages: a sum of sines, and a proportional and derivative controller of the arm."""
+    """Voltages: a sum of sines plus a PD controller of the arm."""
 
     def __init__(self, seed: int) -> None:
         generator = np.random.default_rng(seed)
@@ -183,7 +183,7 @@ class _Excitation:
 
 
 class TrainingFailedError(MetarollError, RuntimeError):
-    """A training of the loop has ended with an error; the others are kept."""
+    """A training run of the loop failed; the others are kept."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,10 +191,10 @@ class Training:
     """How a policy of the loop is trained.
 
     Attributes:
-        name: What its run is called.
-        options: What differs from the usual training, ``epochs`` and ``seed`` among it.
+        name: Name of its run.
+        options: Differences from the usual training, including ``epochs`` and ``seed``.
         tasks: Folder of a posterior to train on; ``None``: there is none.
-        trainings: How many, with seeds of their own; the one that earned most is kept.
+        trainings: Number of training runs with different seeds; the one with the highest return is kept.
     """
 
     name: str
@@ -204,15 +204,15 @@ class Training:
 
 
 def train_policy(training: Training, folder: Path) -> Path:
-    """Train PPO, and return the folder of its run: of several, the one that earned most in training.
+    """Train PPO and return the folder of its run; of several, the one with the highest return in training.
 
-    What was trained before is kept, and what was stopped goes on. Trainings end in different places by chance. The
-    choice knows nothing of the robot: it goes by the mean return of the last tenth of the epochs, in the simulations
-    that the policy was trained on.
+    Finished training runs are kept, and interrupted ones continue. Their results differ by chance. The choice does not
+    use the robot: it compares the mean return of the last tenth of the epochs, in the simulations that the policy was
+    trained on.
 
     Args:
         training: How.
-        folder: Where runs are.
+        folder: Folder of the runs.
     """
     run = folder / training.name
     if training.trainings == 1:
@@ -223,7 +223,7 @@ def train_policy(training: Training, folder: Path) -> Path:
         for number, where in enumerate(tried):
             seed = training.options["seed"]
             _train(training, where, derive_seed("training", seed, number) % 2**31 if number else seed)
-        move_folder(max(tried, key=_earned), run)
+        move_folder(max(tried, key=_final_return), run)
     return run
 
 
@@ -232,11 +232,11 @@ def _is_finished(run: Path) -> bool:
 
 
 def _train(training: Training, run: Path, seed: int) -> None:
-    """Train to the end in the folder ``run``, which may hold a part of this training."""
+    """Train to the end in the folder ``run``, which may hold the beginning of this training."""
     if _is_finished(run):
         return
     values = {**TRAINING, "lr_decay_epochs": training.options["epochs"], **training.options, "seed": seed}
-    with warnings.catch_warnings():  # close_the_loop has said it
+    with warnings.catch_warnings():  # close_the_loop has reported it
         warnings.filterwarnings("ignore", ".*Do not train on this posterior")
         if (run / CONFIG_FILE).is_file():
             continue_run(read_config(run), run, console_view(quiet=True))
@@ -246,13 +246,13 @@ def _train(training: Training, run: Path, seed: int) -> None:
 
 
 def train_as_child() -> int:
-    """The training that the arguments of this process describe, which ``train_all`` has started."""
+    """Run the training described by the arguments of this process, which ``train_all`` has started."""
     folder, training = sys.argv[1:]
     train_policy(Training(**parse_json(training)), Path(folder))
     return 0
 
 
-def _earned(run: Path) -> float:
+def _final_return(run: Path) -> float:
     """Mean return of the last tenth of a training."""
     returns = [row["value"] for row in read_metrics(run, phase="train", metric="return")]
     return float(np.mean(returns[-max(len(returns) // 10, 1) :]))
@@ -261,19 +261,19 @@ def _earned(run: Path) -> float:
 def close_the_loop(
     folder: str | Path, options: LoopOptions | None = None, tell: Callable[[str], None] = lambda text: None
 ) -> LoopResult:
-    """Log the hidden robot, infer its parameters, train policies, and judge them on the robot.
+    """Log the hidden robot, infer its parameters, train policies, and evaluate them on the robot.
 
-    A loop of the same options that was stopped in the folder goes on, to the same bits. Any other one there, and one
-    that has a page already, is kept under another name beside it.
+    An interrupted loop with the same options in the folder continues, with the same bits. Any other loop there, and one
+    that already has a page, is renamed and kept beside it.
 
     Args:
-        folder: Where to.
+        folder: Output folder.
         options: Sizes.
-        tell: Called with what happens, in words.
+        tell: Called with a message for each step.
 
     Raises:
-        MissingPackageError: sbi is not installed; nothing has happened then.
-        RunExistsError: There is something else in the folder, or another process writes into it.
+        MissingPackageError: sbi is not installed; nothing was done.
+        RunExistsError: The folder holds something else, or another process is writing to it.
     """
     options, folder = LoopOptions() if options is None else options, Path(folder)
     require_sbi()
@@ -284,19 +284,19 @@ def close_the_loop(
         shortest, longest = min(map(len, rollouts)), max(map(len, rollouts))
         tell(f"logged {len(rollouts)} rollouts of the robot, {shortest} to {longest} steps")
         settings = inference_options(options, options.seed)
-        found = infer(
+        inference = infer(
             ENV, rollouts, unknown_prior(), folder / "inference", settings, progress=_progress(tell, settings)
         )
-        if not found.trusted:
-            tell(f"{found.checks['text']} The demo trains on it all the same, to show what it is worth on the robot.")
-        returns = judge(train_all(folder, found, truth, options, tell), truth, options)
-        result = LoopResult(truth, found, returns, folder, options)
+        if not inference.trusted:
+            tell(f"{inference.checks['text']} The demo still trains on it, to show how well it works on the robot.")
+        returns = judge(train_all(folder, inference, truth, options, tell), truth, options)
+        result = LoopResult(truth, inference, returns, folder, options)
         write_json(folder / FILE_NAME, result.to_dict())
     return result
 
 
 def _taken(folder: Path, options: LoopOptions, tell: Callable[[str], None]) -> HeldFolder:
-    """The folder, for this process alone, with the loop of these options that was stopped there, or empty."""
+    """Take the folder for this process: empty, or with an interrupted loop with these options."""
     settings = {name: value for name, value in asdict(options).items() if name != "jobs"}
     kept = None
     if is_empty(folder) or (not (folder / PAGE).is_file() and _settings_of(folder) == to_plain(settings)):
@@ -304,34 +304,34 @@ def _taken(folder: Path, options: LoopOptions, tell: Callable[[str], None]) -> H
     else:
         held, kept = take_new(folder, SIM2REAL)
     if kept is not None:
-        tell(f"the loop that was in {folder} is now in {kept}")
+        tell(f"the earlier loop in {folder} was moved to {kept}")
     write_json(folder / OPTIONS_FILE, settings)
     return held
 
 
 def _settings_of(folder: Path) -> Any:
-    """Options of the loop in a folder; ``None`` where nothing says them."""
+    """Options of the loop in a folder; ``None`` if unknown."""
     path = folder / OPTIONS_FILE
     settings = read_json(path) if path.is_file() else None
-    if isinstance(settings, dict) and settings.get("baselines") == []:  # an option that there was
+    if isinstance(settings, dict) and settings.get("baselines") == []:  # a former option
         del settings["baselines"]
     return settings
 
 
 def train_all(
-    folder: Path, found: Inference, truth: Mapping[str, float], options: LoopOptions, tell: Callable[[str], None]
+    folder: Path, inference: Inference, truth: Mapping[str, float], options: LoopOptions, tell: Callable[[str], None]
 ) -> dict[str, Path]:
-    """Name -> run of each of ``POLICIES``."""
+    """Train all of ``POLICIES``; name -> folder of the run."""
     oracle = oracle_tasks(truth, folder / "oracle-tasks", options.seed)
-    prior = found.posterior.prior
+    prior = inference.posterior.prior
     ranges = [f"{name}={low}:{high}" for name, low, high in zip(prior.names, prior.low, prior.high, strict=True)]
-    usual: dict[str, Any] = {"epochs": options.epochs, "seed": options.seed}
+    common: dict[str, Any] = {"epochs": options.epochs, "seed": options.seed}
     make = functools.partial(Training, trainings=options.trainings)
     trainings = [
-        make(name="nominal", options=usual),
-        make(name="uniform", options={**usual, "randomize_param": ranges}),
-        make(name="posterior", options=usual, tasks=str(found.folder)),
-        make(name="oracle", options=usual, tasks=str(oracle)),
+        make(name="nominal", options=common),
+        make(name="uniform", options={**common, "randomize_param": ranges}),
+        make(name="posterior", options=common, tasks=str(inference.folder)),
+        make(name="oracle", options=common, tasks=str(oracle)),
     ]
     runs = {training.name: folder / "policies" / training.name for training in trainings}
     todo = [training for training in trainings if not _is_finished(runs[training.name])]
@@ -340,11 +340,11 @@ def train_all(
             train_policy(training, folder / "policies")
             tell(f"trained {training.name}: {POLICIES[training.name]}")
         return runs
-    said: dict[str, str] = {}
+    errors: dict[str, str] = {}
 
     def ended(name: str, child: Child) -> None:
         if child.returncode:
-            said[name] = child.last_words()
+            errors[name] = child.last_words()
         else:
             tell(f"trained {name}: {POLICIES[name]}")
 
@@ -358,12 +358,12 @@ def train_all(
     }
     failed = run_children(begin, options.jobs, ended=ended)
     if failed:
-        raise TrainingFailedError(f"training {failed[0]} failed: {said[failed[0]]}")
+        raise TrainingFailedError(f"training {failed[0]} failed: {errors[failed[0]]}")
     return runs
 
 
 def judge(runs: Mapping[str, Path], truth: Mapping[str, float], options: LoopOptions) -> dict[str, np.ndarray]:
-    """Returns ``(E,)`` of each run's policy on the robot, in the same episodes."""
+    """Returns ``(E,)`` of each run's policy on the robot, on the same episodes."""
     plans = [
         RolloutPlan(index, (derive_seed("robot", options.seed), 0, index), eval=True)
         for index in range(options.episodes)
@@ -371,12 +371,12 @@ def judge(runs: Mapping[str, Path], truth: Mapping[str, float], options: LoopOpt
     robot, returns = functools.partial(swing_up, domain_param=dict(truth)), {}
     for name, run in runs.items():
         with RolloutEngine(robot, agents.load(run)) as engine:
-            returns[name] = np.array([found.undiscounted_return() for found in engine.run(plans)])
+            returns[name] = np.array([episode.undiscounted_return() for episode in engine.run(plans)])
     return returns
 
 
 def oracle_tasks(truth: Mapping[str, float], folder: Path, seed: int) -> Path:
-    """A posterior folder of one who knows the parameters to a thousandth."""
+    """Write a posterior that is concentrated on the true parameters, to a thousandth."""
     generator, prior = np.random.default_rng(derive_seed("oracle", seed)), unknown_prior()
     values = np.array([truth[name] for name in prior.names])
     draws = np.clip(values * generator.normal(1.0, 1e-3, (1000, len(values))), prior.low, prior.high)

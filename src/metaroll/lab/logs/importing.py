@@ -1,4 +1,4 @@
-"""Logs as rollouts: what a mapping says of the columns of a file, checked, resampled, and packed."""
+"""Imports logs as rollouts: the columns that a mapping names are checked, resampled and packed."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ from metaroll.types import EnvSpec
 __all__ = ["load_log"]
 
 _WHOLE = 1e-6
-"""By how much choices may be off whole numbers: rounding in the log."""
+"""Tolerance for choices that are not whole numbers: rounding in the log."""
 _BEYOND = 1e-6
-"""Share of their range by which actions may lie outside of their bounds: rounding in the log."""
+"""Share of their range by which actions may exceed their bounds: rounding in the log."""
 
 _PUNCTUAL, _A_STEP = 0.01, 0.9
-"""Shares of a step by which observations may be off it and count as on time, and from which a step is missing."""
+"""Shares of a step up to which observations count as on time, and from which a step counts as missing."""
 
 _FAR_CLOCK = 1e-3
-"""Share of error from which a clock is no crystal: steps may really be longer or shorter."""
+"""Relative error from which a clock is not a crystal: steps may really be longer or shorter."""
 
 _ANGLE_UNITS = ("rad", "deg", "rev")
 _A_TURN = 1.1 * 2.0 * math.pi
@@ -58,16 +58,16 @@ _FUNCTIONS = {"sin": np.sin, "cos": np.cos}
 def load_log(
     path: str | Path, mapping: Any = None, *, env_spec: EnvSpec | None = None, dt: float | None = None
 ) -> list[StepSequence]:
-    """The rollouts of a log, which ``save_rollouts`` can write into a folder for all that reads recordings.
+    """Load the rollouts of a log; ``save_rollouts`` can write them to a folder for later use.
 
-    The row at time ``t`` holds what was observed at ``t``, and the action that acted from ``t`` until the next row. N
-    rows are N - 1 steps; the action of the last row is not used, and may be missing. Where rows lie on a grid, they are
-    taken to be there: what single stamps are off it, by less than a quarter of a step, is noise, and an error of the
-    clock of up to 1 % is none of the log. At other times than those of rows observations are interpolated by lines;
-    actions and rewards of a step are means over it of what was held from row to row, choices those that held for the
-    longest time. Logs have no ending of their own: the last step is truncated, unless the mapping has ``terminated``.
+    The row at time ``t`` holds what was observed at ``t``, and the action that was applied from ``t`` until the next
+    row. N rows are N - 1 steps; the action of the last row is not used, and may be missing. If rows lie on a grid, its
+    times are used: deviations of single stamps by less than a quarter of a step are noise, and clock errors of up to
+    1 % are ignored. Between rows, observations are interpolated linearly; actions and rewards of a step are means over
+    it of values held from row to row, choices those held for the longest time. Logs do not mark the end of a rollout:
+    the last step is truncated, unless the mapping has ``terminated``.
 
-    There is a warning of gaps (pauses in which rows are missing) that are longer than ``max_gap``.
+    Warns about gaps (pauses in which rows are missing) that are longer than ``max_gap``.
 
     Args:
         path: A ``.csv``, ``.npz`` or ``.parquet`` file; the ``.jsonl`` file of a ``RealEnv``; a rollout that
@@ -78,7 +78,7 @@ def load_log(
             (those that were applied), ``rewards`` and ``terminated``, of a ``RealEnv`` also ``time``.
         env_spec: That of the simulator (``env.env_spec``): its labels choose and order observations and actions, and
             actions must lie within its bounds.
-        dt: Seconds per step (``env.dt``), unless the mapping says it. The log of a ``RealEnv`` is resampled to it,
+        dt: Seconds per step (``env.dt``), unless the mapping has it. The log of a ``RealEnv`` is resampled to it,
             unless its observations came on time to a hundredth of a step.
 
     Returns:
@@ -91,23 +91,27 @@ def load_log(
     Raises:
         FileNotFoundError: There is no such file.
         ImportError: A package for this kind of file is missing; names the extra.
-        TypeError, ValueError: ``dt`` is no number above 0.
+        TypeError, ValueError: ``dt`` is not a number above 0.
         LogError: The log or the mapping cannot be used; names file, row and column.
     """
     dt = None if dt is None else check_number("dt", dt, 0.0, above_low=True)
-    found = None if mapping is None else _mapping(mapping)
+    checked_mapping = None if mapping is None else _mapping(mapping)
     data_set = find_minari(path)
     if data_set is not None:
-        if found is None:
+        if checked_mapping is None:
             return minari_rollouts(data_set, env_spec, dt)
-        return [part for table in minari_tables(data_set) for part in _rollouts(table, found.with_dt(dt), env_spec)]
+        return [
+            part
+            for table in minari_tables(data_set)
+            for part in _rollouts(table, checked_mapping.with_dt(dt), env_spec)
+        ]
     path = Path(path).expanduser()
     if path.suffix.lower() == ROBOT_LOG_SUFFIX:
-        return _robot_rollouts(read_robot_log(path), found, env_spec, dt)
-    if found is None:
+        return _robot_rollouts(read_robot_log(path), checked_mapping, env_spec, dt)
+    if checked_mapping is None:
         return [_recording(path)]
     try:
-        return _rollouts(read_table(path), found.with_dt(dt), env_spec)
+        return _rollouts(read_table(path), checked_mapping.with_dt(dt), env_spec)
     except RecordingError as error:
         raise LogError(f"{path.name}: {error}") from error
 
@@ -115,9 +119,9 @@ def load_log(
 def _robot_rollouts(
     logged: StepSequence, mapping: LogMapping | None, env_spec: EnvSpec | None, dt: float | None
 ) -> list[StepSequence]:
-    """The rollout of a real environment, as it is, or resampled; observations that were lost are gaps then."""
+    """The rollout of a real environment, as it is or resampled; if resampled, lost observations are gaps."""
     info = logged.rollout_info
-    _tell_hole(logged, info, resampled=dt is not None or (mapping is not None and mapping.dt is not None))
+    _warn_of_missing_lines(logged, info, resampled=dt is not None or (mapping is not None and mapping.dt is not None))
     if mapping is None and (dt is None or (dt == info[TIME_STEP] and _on_time(logged, dt))):
         return [logged]
     if mapping is None:
@@ -134,9 +138,9 @@ def _robot_rollouts(
         mapping = LogMapping.of({**entries, "max_gap": gap})
     observations = np.array(logged.observations)
     observations[1:][logged.repeated] = np.nan
-    end = int(np.flatnonzero(np.isfinite(observations[:, 0]))[-1])  # nothing is known of what follows
+    end = int(np.flatnonzero(np.isfinite(observations[:, 0]))[-1])  # what follows is unknown
     if not end:
-        raise LogError(f"{info['log']['file']}: no observation came after the first one")
+        raise LogError(f"{info['log']['file']}: no observation arrived after the first one")
     steps = {"actions": logged.actions_applied, "rewards": logged.rewards, "terminated": logged.terminated}
     columns = array_table(
         {"time": logged.time[: end + 1], "observations": observations[: end + 1]}
@@ -146,17 +150,16 @@ def _robot_rollouts(
 
 
 def _on_time(logged: StepSequence, dt: float) -> bool:
-    """Whether observations came so near to the ends of steps that lines between them would change nothing."""
+    """Whether observations arrived so close to the ends of steps that interpolation would change nothing."""
     off = (logged.time - logged.time[0] - dt * np.arange(len(logged.time)))[1:]
     return bool(np.abs(off[~logged.repeated]).max(initial=0.0) <= _PUNCTUAL * dt)
 
 
-def _tell_hole(logged: StepSequence, info: Mapping[str, Any], resampled: bool) -> None:
-    """Warn where all that follows comes a step later than the clock says.
+def _warn_of_missing_lines(logged: StepSequence, info: Mapping[str, Any], resampled: bool) -> None:
+    """Warn if all later rows are a step later than their times say.
 
-    Where steps that took too long tell why, nothing is lost, and a log that is resampled tells what happened when. A
-    step that came too late only after it had waited in time is told by the one that follows it (so that a line that is
-    missing right before such a step is not told from it).
+    If overruns explain the delay, nothing is missing, and resampling restores the timing. A step that was only late
+    after its wait is recognized by the next one (so a line missing right before such a step cannot be detected).
     """
     dt, times = info[TIME_STEP], logged.time
     late = times - times[0] - dt * np.arange(len(times))
@@ -166,8 +169,8 @@ def _tell_hole(logged: StepSequence, info: Mapping[str, Any], resampled: bool) -
     if holes.size:
         first = int(holes[0])
         warnings.warn(
-            f"{info['log']['file']}: from line {first + 2} on all comes {always[first]:.3g} s later than steps of "
-            f"{dt:g} s say: lines are missing before it; cut the log there, or resample it (dt)",
+            f"{info['log']['file']}: from line {first + 2} on everything is {always[first]:.3g} s later than steps of "
+            f"{dt:g} s imply: lines are missing before it; cut the log there, or resample it (dt)",
             stacklevel=4,
         )
         return
@@ -176,16 +179,16 @@ def _tell_hole(logged: StepSequence, info: Mapping[str, Any], resampled: bool) -
         first = int(slow[0])
         warnings.warn(
             f"{info['log']['file']}: its {len(late) - 1} steps of {dt:g} s took {times[-1] - times[0]:.4g} s: some "
-            f"were longer, and all comes too late from line {first + 2} on; resample it (dt={dt:g})",
+            f"were longer, and everything is late from line {first + 2} on; resample it (dt={dt:g})",
             stacklevel=4,
         )
 
 
-def _mapping(given: Any) -> LogMapping:
-    if isinstance(given, str | Path):
-        return LogMapping.load(given)
+def _mapping(mapping: Any) -> LogMapping:
+    if isinstance(mapping, str | Path):
+        return LogMapping.load(mapping)
     try:
-        return LogMapping.of(given)
+        return LogMapping.of(mapping)
     except (TypeError, ValueError) as error:
         raise LogError(f"mapping: {error}") from error
 
@@ -203,15 +206,15 @@ def _rollouts(table: LogTable, mapping: LogMapping, env_spec: EnvSpec | None) ->
     """The rollouts of a table, one for each value of the episode column."""
     reader = _Reader(table, mapping, env_spec)
     rollouts = [reader.rollout(int(first), int(end)) for first, end in reader.episodes()]
-    _tell_timing(table, rollouts, mapping.max_gap)
+    _warn_of_timing(table, rollouts, mapping.max_gap)
     return rollouts
 
 
-def _tell_timing(table: LogTable, rollouts: Sequence[StepSequence], max_gap: float) -> None:
-    """Warn of gaps that nobody has allowed, and of a clock that is far off, in one message."""
+def _warn_of_timing(table: LogTable, rollouts: Sequence[StepSequence], max_gap: float) -> None:
+    """Warn about gaps longer than ``max_gap`` and an inaccurate clock, in one message."""
     timings = [rollout.rollout_info["log"]["timing"] for rollout in rollouts]
-    told = gaps_text([gap for timing in timings for gap in timing["gaps"] if gap[1] > max_gap])
-    parts = [f"{told} (max_gap in the mapping, at least as long, allows it)"] if told else []
+    gap_text = gaps_text([gap for timing in timings for gap in timing["gaps"] if gap[1] > max_gap])
+    parts = [f"{gap_text} (max_gap in the mapping, at least as long, allows it)"] if gap_text else []
     missing = [one for rollout in rollouts for one in rollout.rollout_info["log"]["missing"]]
     parts += [missing_text(missing)] if missing else []
     far = [number for number, timing in enumerate(timings) if abs(timing["clock_error"]) > _FAR_CLOCK]
@@ -224,11 +227,11 @@ def _tell_timing(table: LogTable, rollouts: Sequence[StepSequence], max_gap: flo
 
 
 class _Reader:
-    """Makes rollouts of the rows of a table.
+    """Converts rows of a table to rollouts.
 
     Args:
         table: The columns.
-        mapping: What they are.
+        mapping: Their meaning.
         env_spec: See ``load_log``.
     """
 
@@ -247,15 +250,17 @@ class _Reader:
         self._time = "row" if mapping.time is None else mapping.time.column
         names = {column.column: entry for entry, column in mapping.columns.items()}
         names |= {name: "episode" for name in [mapping.episode] if name is not None}
-        # What belongs to steps may have one row less: no step follows the last row.
+        # Columns of steps may have one row less: no step follows the last row.
         last = {column.column for column in (*mapping.actions.values(), mapping.rewards) if column is not None}
         last |= {name for name in [mapping.terminated] if name is not None}
-        lengths = {name: len(table.column(name, what)) for name, what in names.items()}
+        lengths = {name: len(table.column(name, entry_name)) for name, entry_name in names.items()}
         longest = max(lengths.values())
-        full = {name: what for name, what in names.items() if name not in last or lengths[name] != longest - 1}
+        full = {
+            name: entry_name for name, entry_name in names.items() if name not in last or lengths[name] != longest - 1
+        }
         self._num_rows = table.rows(full)
         numbers = {column.column: f"{entry}" for entry, column in mapping.columns.items()}
-        self._numbers = {name: self._column(name, what) for name, what in numbers.items()}
+        self._numbers = {name: self._column(name, entry_name) for name, entry_name in numbers.items()}
         for entry, column in mapping.columns.items():
             if table.is_time(column.column) and column.unit not in ("", "s"):
                 raise LogError(
@@ -264,12 +269,12 @@ class _Reader:
                 )
         self._ended = None if mapping.terminated is None else self._column(mapping.terminated, "terminated")
 
-    def _column(self, name: str, what: str) -> np.ndarray:
-        numbers = self._table.numbers(name, what)
+    def _column(self, name: str, entry: str) -> np.ndarray:
+        numbers = self._table.numbers(name, entry)
         wrong = np.flatnonzero(np.isinf(numbers))
         if wrong.size:
             raise LogError(
-                f"{self._table.place(int(wrong[0]), name)}: {numbers[wrong[0]]} is no measured value ({wrong.size} "
+                f"{self._table.place(int(wrong[0]), name)}: {numbers[wrong[0]]} is not a measured value ({wrong.size} "
                 "rows have one); leave it empty, or write nan, where a value is missing"
             )
         return np.append(numbers, np.nan) if len(numbers) == self._num_rows - 1 else numbers
@@ -285,7 +290,7 @@ class _Reader:
         for start in starts.tolist():
             if ids[start] in known:
                 raise LogError(
-                    f"{self._table.place(start, name)}: rollout {ids[start]} goes on after another one had begun, it "
+                    f"{self._table.place(start, name)}: rollout {ids[start]} continues after another one had begun, it "
                     f"started in row {known[ids[start]] + 1}; sort the rows by {name!r}"
                 )
             known[ids[start]] = start
@@ -336,7 +341,7 @@ class _Reader:
         )
 
     def _has_ended(self, first: int, end: int) -> bool:
-        """Whether the last step of a rollout has ended it."""
+        """Whether a rollout terminated in its last step."""
         if self._ended is None:
             return False
         marked = np.flatnonzero(np.nan_to_num(self._ended[first:end]) != 0)
@@ -352,9 +357,9 @@ class _Reader:
         if mapping.time is None:
             return np.arange(end - first) * (mapping.sample_time or 1.0)
         column = mapping.time
-        # A unit below a second is divided by: 60 ms are 0.06 s to the last bit then, in whatever unit they are written.
+        # Divide by units below a second: then 60 ms are 0.06 s to the last bit, in any unit.
         factor = UNITS[column.unit]
-        with np.errstate(over="ignore"):  # what is infinite counts as missing
+        with np.errstate(over="ignore"):  # infinite values count as missing
             since = self._table.since_first(column.column, first, end) * column.scale
         times = since / round(1.0 / factor) if factor < 1.0 else since * factor
         start = float(_converted(self._numbers[column.column][first : first + 1], column)[0])
@@ -362,15 +367,15 @@ class _Reader:
         return times
 
     def _moved(self, first: int, end: int) -> tuple[list[np.ndarray], np.ndarray]:
-        """Observations ``(rows, O)``, states, if there are any, and actions ``(rows - 1, A)`` of rows as they are.
+        """Observations ``(rows, O)``, states if there are any, and actions ``(rows - 1, A)``, without resampling.
 
-        NaN where they are missing.
+        Missing values are NaN.
         """
 
         def values(column: LogColumn) -> np.ndarray:
-            found = _converted(self._numbers[column.column][first:end], column)
-            found = unwrapped(found) if column.is_angle else found
-            return found if column.function is None else _FUNCTIONS[column.function](found)
+            numbers = _converted(self._numbers[column.column][first:end], column)
+            numbers = unwrapped(numbers) if column.is_angle else numbers
+            return numbers if column.function is None else _FUNCTIONS[column.function](numbers)
 
         groups = [self._actions, self._observations, *([self._states] if self._states else [])]
         actions, *series = (np.stack([values(one) for one in group.values()], axis=1) for group in groups)
@@ -379,18 +384,18 @@ class _Reader:
     def _lines(self, label: str, column: LogColumn, first: int, end: int, grid: Grid) -> np.ndarray:
         values = _converted(self._numbers[column.column][first:end], column)
         if column.function in ("sin", "cos") and not column.unit:
-            self._ask_degrees(label, column)
+            self._warn_of_degrees(label, column)
         if column.is_angle:
             values = unwrapped(values)
         elif column.unit in _ANGLE_UNITS or names_angle(label):
-            self._tell_jump(values, label, column, first)
+            self._warn_of_jump(values, label, column, first)
         gap = self._mapping.max_gap
         self._note_missing(values, label, grid.row_times, first)
-        found = lines(filled(values, grid.row_times, gap, False, self._table, first, column.column), grid)
-        return found if column.function is None else _FUNCTIONS[column.function](found)
+        interpolated = lines(filled(values, grid.row_times, gap, False, self._table, first, column.column), grid)
+        return interpolated if column.function is None else _FUNCTIONS[column.function](interpolated)
 
-    def _ask_degrees(self, label: str, column: LogColumn) -> None:
-        """Ask, once for a file, of an angle without a unit that goes beyond six turns whether it is in degrees."""
+    def _warn_of_degrees(self, label: str, column: LogColumn) -> None:
+        """Warn, once per file, that an angle without a unit that exceeds six turns may be in degrees."""
         numbers = self._numbers[column.column]
         known = numbers[np.isfinite(numbers)] * column.scale
         if column.column in self._asked or not known.size or np.abs(known).max() <= MANY_TURNS:
@@ -404,7 +409,7 @@ class _Reader:
         )
 
     def _note_missing(self, values: np.ndarray, label: str, times: np.ndarray, first: int) -> None:
-        """Keep which values are missing, to be made up: label, first and last row (from 1), last and next time known.
+        """Record missing values to fill: label, first and last row (from 1), and the known times around them.
 
         Rows after the last known value, and before the first one, are not filled.
         """
@@ -413,20 +418,20 @@ class _Reader:
             before, after = int(known[left]), int(known[left + 1])
             self._missing.append((label, first + before + 2, first + after, float(times[before]), float(times[after])))
 
-    def _tell_jump(self, values: np.ndarray, label: str, column: LogColumn, first: int) -> None:
-        """Warn of an angle that jumps by more than half a turn: lines would run through all that lies between."""
+    def _warn_of_jump(self, values: np.ndarray, label: str, column: LogColumn, first: int) -> None:
+        """Warn about an angle that jumps by more than half a turn, which should not be interpolated."""
         known = np.flatnonzero(np.isfinite(values))
         jumps = np.abs(np.diff(values[known]))
         if jumps.size and jumps.max() > math.pi:
             row = int(known[int(np.argmax(jumps > math.pi)) + 1])
-            what = "set unwrap: true, so that it goes on beyond a full turn, as the angles of the simulators do"
-            if np.ptp(values[known]) > _A_TURN:  # what is cut off at full turns stays within one
+            hint = "set unwrap: true, so that it continues beyond a full turn, like the angles of the simulators"
+            if np.ptp(values[known]) > _A_TURN:  # wrapped angles stay within one turn
                 low, high = values[known].min(), values[known].max()
-                what = f"it goes from {low:.4g} to {high:.4g}, so that no turn is cut off"
-                what += "" if column.unit else "; in degrees? then say unit: deg"
+                hint = f"it goes from {low:.4g} to {high:.4g}, so it is not wrapped"
+                hint += "" if column.unit else "; in degrees? then say unit: deg"
             warnings.warn(
                 f"{self._table.place(first + row, column.column)}: the angle {label!r} jumps by {jumps.max():.4g} rad; "
-                f"{what}",
+                f"{hint}",
                 stacklevel=6,
             )
 
@@ -501,7 +506,7 @@ def _ordered(columns: Mapping[str, LogColumn], spec: EnvSpec | None, kind: str) 
         )
     foreign = [label for label in columns if label not in labels]
     if foreign:
-        raise LogError(f"the environment has no {kind} {foreign[0]!r}, only {', '.join(labels)}; take it away")
+        raise LogError(f"the environment has no {kind} {foreign[0]!r}, only {', '.join(labels)}; remove it")
     return {label: columns[label] for label in labels}
 
 
@@ -517,7 +522,7 @@ def _bounds(column: LogColumn, spec: EnvSpec, position: int) -> tuple[float, flo
 def _spec(
     observations: Mapping[str, LogColumn], actions: Mapping[str, LogColumn], states: Mapping[str, LogColumn]
 ) -> EnvSpec:
-    """What the columns alone say."""
+    """A spec from the columns alone."""
     bounds = [(-np.inf, np.inf) if one.bounds is None else one.bounds for one in actions.values()]
     low, high = np.array(bounds).T
     return EnvSpec(
@@ -531,7 +536,7 @@ def _spec(
 
 
 def _with_labels(spec: EnvSpec, observations: Mapping[str, LogColumn], actions: Mapping[str, LogColumn]) -> EnvSpec:
-    """``spec`` with the labels of the mapping where the environment has none, as far as they name single entries."""
+    """``spec`` with the labels of the mapping if the environment has none and they name single entries."""
     changes = {}
     for kind, columns, known, size in (
         ("observation", observations, spec.observation_labels, spec.obs_dim),

@@ -1,4 +1,4 @@
-"""How much later than its commands a robot moves, as a log tells it."""
+"""Estimates from a log how far a robot's motion lags behind its commands."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ __all__ = ["lag_text", "log_lag"]
 
 
 def log_lag(rollouts: Sequence[StepSequence], seed: int = 0) -> Lag:
-    """The lag between commands and what is observed, in steps, with an interval of 95 % (see ``estimate_lag``).
+    """The lag between commands and observations in steps, with a 95 % interval (see ``estimate_lag``).
 
     Args:
-        rollouts: Of one robot; what was applied counts, where they say so (``actions_applied``).
-        seed: Of the bootstrap.
+        rollouts: Rollouts of one robot; applied actions are used if recorded (``actions_applied``).
+        seed: Seed of the bootstrap.
 
     Raises:
-        TypeError: ``rollouts`` is no list of them.
-        DataError: Observations or actions are no numbers of one axis.
+        TypeError: ``rollouts`` is not a list of rollouts.
+        DataError: Observations or actions are not one-dimensional numbers.
     """
     rollouts = listed_rollouts(rollouts)
     fields = ["actions_applied" if "actions_applied" in one.data_names else "actions" for one in rollouts]
@@ -33,24 +33,24 @@ def log_lag(rollouts: Sequence[StepSequence], seed: int = 0) -> Lag:
 
 
 def lag_text(lag: Lag, dt: float | None) -> str:
-    """A lag in words, with seconds where steps of ``dt`` seconds are known."""
+    """A lag in words, with milliseconds if ``dt`` is known."""
     if not lag.is_told:
-        return f"lag of commands: not told by this log ({lag.low:.2g} to {lag.high:.2g} steps)"
+        return f"lag of commands: not identifiable from this log ({lag.low:.2g} to {lag.high:.2g} steps)"
     seconds = "" if dt is None else f" ({1000 * dt * lag.steps:.3g} ms)"
     if lag.high < 0.0:
         number = max(1, round(-lag.steps))
         where, rows = ("in the row", "a row") if number == 1 else (f"{number} rows", f"{number} rows")
         return (
             f"lag of commands: {lag.steps:.2g} steps{seconds}, {lag.low:.2g} to {lag.high:.2g} with 95 %: commands "
-            f"stand {where} after that from which on they acted; move their columns up by {rows}"
+            f"are logged {where} after the row from which they acted; move their columns up by {rows}"
         )
     text = f"lag of commands: {lag.steps:.2g} steps{seconds}, {lag.low:.2g} to {lag.high:.2g} with 95 %"
-    return text if lag.low <= 0.0 else f"{text}; a simulator needs it, too (ActDelayWrapper, act_delay)"
+    return text if lag.low <= 0.0 else f"{text}; a simulator needs it too (ActDelayWrapper, act_delay)"
 
 
 def _numbers(rollout: StepSequence, name: str) -> np.ndarray:
     """A field as numbers ``(T, width)``; choices are one column."""
     values = rollout.get_data_values(name)
     if not isinstance(values, np.ndarray) or values.ndim > 2 or values.dtype.kind not in "biuf":
-        raise DataError(f"{name} must be numbers of one axis to tell a lag, got {type(values).__name__}")
+        raise DataError(f"{name} must be one-dimensional numbers to estimate a lag, got {type(values).__name__}")
     return values.reshape(len(values), -1).astype(np.float64)

@@ -17,7 +17,7 @@ from metaroll.errors import LogError, unknown_name
 __all__ = ["MANY_TURNS", "UNITS", "LogColumn", "LogMapping", "names_angle", "simulators_unit"]
 
 MANY_TURNS = 6.0 * 2.0 * math.pi
-"""Of an angle without a unit: farther than it goes in radians, so that degrees are asked for."""
+"""Range of an angle without a unit that is too large for radians: probably in degrees."""
 _RAD_PER_DEG = math.pi / 180.0
 UNITS = {
     "": 1.0,
@@ -52,7 +52,7 @@ UNITS = {
     "A": 1.0,
     "mA": 1e-3,
 }
-"""Unit -> what one of it is in the units of the simulators, of which each stands before those that become it."""
+"""Unit -> its value in units of the simulators; each simulator unit precedes those converted to it."""
 
 _ANY = ("", "1")
 _OF_TIME = (*_ANY, "s", "ms", "us", "ns", "min")
@@ -65,13 +65,13 @@ _OF_COMMANDS = {
     "voltage": (*_ANY, "%", "V", "mV"),
     "current": (*_ANY, "%", "A", "mA"),
 }
-"""What labels of simulators begin with -> units."""
+"""Prefix of simulators' labels -> units."""
 _RATE = "_dot"
-"""How labels of simulators end that are speeds."""
+"""Suffix of simulators' labels for speeds."""
 _ANGLES = ("theta", "alpha", "beta", "phi", "psi")
-"""What labels of simulators begin with that are angles, or (with ``_RATE``) their speeds."""
+"""Prefixes of simulators' labels for angles, or (with ``_RATE``) their speeds."""
 _ENDS = (*_ANGLES[:-1], "angle", "roll", "pitch", "yaw")
-"""Words with which labels of angles end (pressures end with psi), but for numbers and sides."""
+"""Last words of labels for angles (psi may be a pressure), ignoring numbers and sides."""
 _SIDES = ("left", "right", "front", "back", "l", "r", "x", "y", "z")
 _RATES = ("dot", "ddot", "rate", "speed", "velocity", "vel", "acceleration", "acc", "torque")
 
@@ -80,16 +80,16 @@ _COLUMNS = ("observations", "actions", "states")
 
 @dataclass(frozen=True)
 class LogColumn:
-    """Where a number of every step stands: ``(raw * scale + offset)``, in ``unit``.
+    """A column of the log: its values are ``(raw * scale + offset)``, in ``unit``.
 
     Attributes:
-        column: Its name in the log.
-        unit: One of ``UNITS``; it becomes rad, m, s, kg, N or V.
-        scale: Factor of what is written (2 pi / 2048 for an encoder's counts).
+        column: Name in the log.
+        unit: One of ``UNITS``; converted to rad, m, s, kg, N or V.
+        scale: Factor for the raw values (2 pi / 2048 for encoder counts).
         offset: Added after ``scale``, in ``unit``.
-        unwrap: The column is an angle that jumps by full turns: the jumps are taken out.
-        function: ``"sin"`` or ``"cos"`` of it, for observations that show an angle so; such an angle is unwrapped.
-        bounds: Lowest and highest value (of actions), in the units of the simulator.
+        unwrap: The column is an angle that jumps by full turns: remove the jumps.
+        function: ``"sin"`` or ``"cos"``, for observations that contain these of an angle; the angle is unwrapped first.
+        bounds: Lowest and highest value of an action, in the simulator's units.
     """
 
     column: str
@@ -102,26 +102,26 @@ class LogColumn:
 
     @property
     def is_angle(self) -> bool:
-        """Whether jumps by full turns are taken out."""
+        """Whether jumps by full turns are removed."""
         return self.unwrap or self.function is not None
 
 
 @dataclass(frozen=True)
 class LogMapping:
-    """How a log becomes rollouts.
+    """How a log is converted to rollouts.
 
     Attributes:
         observations: Label -> its column, in the order of the observation's entries.
         actions: Label -> its column.
-        states: Likewise, where the log holds whole states.
-        rewards: Column of rewards; ``None``: they are 0.
+        states: Label -> its column, if the log holds whole states.
+        rewards: Column of rewards; ``None`` means 0.
         time: Column of time stamps; ``None``: rows are ``sample_time`` apart.
         sample_time: Seconds between rows.
-        episode: Column whose value is another one in every rollout; ``None``: the log is one rollout.
-        terminated: Column that is true (not 0) in the row in which a rollout has ended by itself.
-        dt: Seconds per step of the rollouts; ``None``: as the log is.
-        max_gap: Longest stretch without values, in s, that is filled: observations by lines, actions by those before.
-        outside: What happens to actions outside of their bounds.
+        episode: Column whose value identifies the rollout; ``None``: the log is one rollout.
+        terminated: Column that is true (not 0) in the row in which a rollout terminated.
+        dt: Seconds per step of the rollouts; ``None``: as in the log.
+        max_gap: Longest gap to fill, in s: observations by interpolation, actions by the previous ones.
+        outside: What to do with actions outside of their bounds.
     """
 
     observations: Mapping[str, LogColumn]
@@ -138,11 +138,11 @@ class LogMapping:
 
     @classmethod
     def load(cls, path: str | Path) -> LogMapping:
-        """The mapping of a YAML or JSON file.
+        """Load a mapping from a YAML or JSON file.
 
         Raises:
             FileNotFoundError: There is no such file.
-            LogError: It is none; names the entry.
+            LogError: It is not a mapping; names the entry.
         """
         path = Path(path)
         read = read_json_dict if path.suffix.lower() == ".json" else read_yaml
@@ -157,11 +157,11 @@ class LogMapping:
 
     @classmethod
     def of(cls, data: Any) -> LogMapping:
-        """The mapping of a dict as a mapping file holds it: a column is a name, or a dict (see ``LogColumn``).
+        """A mapping from a dict with the entries of a mapping file: a column is a name or a dict (see ``LogColumn``).
 
         Raises:
             TypeError: An entry is of another type.
-            ValueError: An entry is unknown or missing, or has a value that it cannot have.
+            ValueError: An entry is unknown or missing, or has an invalid value.
         """
         if isinstance(data, LogMapping):
             return data
@@ -193,26 +193,26 @@ class LogMapping:
         return cls(**values)
 
     def with_dt(self, dt: float | None) -> LogMapping:
-        """With ``dt`` where it is left open here."""
+        """A copy with ``dt``, unless it is set already."""
         return self if dt is None or self.dt is not None else replace(self, dt=dt)
 
     @property
     def columns(self) -> dict[str, LogColumn]:
         """Entry (``observations.theta``) -> column of numbers, all of them; time first."""
-        found = {} if self.time is None else {"time": self.time}
+        by_entry = {} if self.time is None else {"time": self.time}
         for kind, group in zip(_COLUMNS, (self.observations, self.actions, self.states), strict=True):
-            found |= {f"{kind}.{label}": column for label, column in group.items()}
-        return found if self.rewards is None else {**found, "rewards": self.rewards}
+            by_entry |= {f"{kind}.{label}": column for label, column in group.items()}
+        return by_entry if self.rewards is None else {**by_entry, "rewards": self.rewards}
 
 
 def simulators_unit(unit: str) -> str:
-    """What a unit becomes: rad of deg."""
+    """The simulators' unit for a unit: rad for deg."""
     names = list(UNITS)
     return next(name for name in reversed(names[: names.index(unit) + 1]) if UNITS[name] == 1.0)
 
 
 def names_angle(label: str) -> bool:
-    """Whether a label is that of an angle: ``theta_1``, ``hip angle``, ``pitch``; not of its speed, or a torque."""
+    """Whether a label is for an angle: ``theta_1``, ``hip angle``, ``pitch``; not for its speed or a torque."""
     words = re.findall(r"[a-z]+", label.lower())
     while words and words[-1] in _SIDES:
         words.pop()
@@ -222,7 +222,7 @@ def names_angle(label: str) -> bool:
 
 
 def _columns(name: str, data: Any) -> dict[str, LogColumn]:
-    if isinstance(data, list):  # labels that are the names of the columns
+    if isinstance(data, list):  # the names of the columns are the labels
         data = {column: column for column in data}
     if not isinstance(data, Mapping):
         raise TypeError(f"{name} must be a dict of labels and columns, or a list of columns, got {data!r}")
@@ -248,7 +248,7 @@ def _column(name: str, data: Any) -> LogColumn:
         raise TypeError(f"{name}.unwrap must be true or false, got {data['unwrap']!r}")
     function = data.get("function")
     if data.get("scale") == 0:
-        raise ValueError(f"{name}.scale must not be 0, which makes all values alike")
+        raise ValueError(f"{name}.scale must not be 0, which makes all values equal")
     return LogColumn(
         **values,
         unit=unit,
@@ -261,21 +261,21 @@ def _column(name: str, data: Any) -> LogColumn:
 
 
 def _check_unit(name: str, label: str, column: LogColumn) -> None:
-    """``ValueError`` for a unit of something else than what the column must be."""
+    """Raise ``ValueError`` if a column's unit does not fit its quantity."""
     first = label.partition("_")[0]
     if column.function is not None:
-        what, known = f"the {column.function} is of an angle", _OF_ANGLES
+        quantity, known = f"the {column.function} is of an angle", _OF_ANGLES
     elif label.endswith(_RATE):
         turning = first in _ANGLES
-        what, known = ("it is the speed of an angle", _OF_TURNING) if turning else ("it is a speed", _OF_RATES)
+        quantity, known = ("it is the speed of an angle", _OF_TURNING) if turning else ("it is a speed", _OF_RATES)
     elif names_angle(label):
-        what, known = "it is an angle", _OF_ANGLES
+        quantity, known = "it is an angle", _OF_ANGLES
     elif first in _OF_COMMANDS:
-        what, known = f"it is a {first}", _OF_COMMANDS[first]
+        quantity, known = f"it is a {first}", _OF_COMMANDS[first]
     else:
         return
     if column.unit not in known:
-        raise ValueError(f"unit of {name} must be one of {_listed(known)}, since {what}, got {column.unit!r}")
+        raise ValueError(f"unit of {name} must be one of {_listed(known)}, since {quantity}, got {column.unit!r}")
 
 
 def _listed(units: tuple[str, ...]) -> str:

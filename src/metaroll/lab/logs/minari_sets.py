@@ -60,7 +60,7 @@ def find_minari(path: str | Path) -> Any:
 
 
 def _check_files(folder: Path) -> None:
-    """Error unless a folder holds plain files only, which Minari opens by itself."""
+    """Raise an error unless a folder holds only plain files, since Minari opens them itself."""
     for path in folder.rglob("*"):
         if path.is_dir() and not path.is_symlink():
             continue
@@ -69,18 +69,18 @@ def _check_files(folder: Path) -> None:
 
 
 def minari_rollouts(data_set: Any, env_spec: EnvSpec | None, dt: float | None) -> list[StepSequence]:
-    """All episodes, as they are.
+    """All episodes, unchanged.
 
     Args:
         data_set: From ``find_minari``.
-        env_spec: What rollouts are said to be of; ``None``: spaces of the data set.
+        env_spec: Spec stored with the rollouts; ``None``: the spaces of the data set.
         dt: Seconds per step, if they are known.
 
     Raises:
         LogError: There is no episode, or one is empty.
     """
     spec = EnvSpec(data_set.observation_space, data_set.action_space) if env_spec is None else env_spec
-    found = []
+    rollouts = []
     for episode in data_set.iterate_episodes():
         if len(episode.rewards) < 1:
             raise LogError(f"{_name(data_set)}: episode {episode.id} has no steps")
@@ -92,8 +92,8 @@ def minari_rollouts(data_set: Any, env_spec: EnvSpec | None, dt: float | None) -
             fields["time"] = np.arange(len(episode.rewards) + 1) * dt
         terminated = np.asarray(episode.terminations, dtype=bool)
         truncated = np.asarray(episode.truncations, dtype=bool)
-        truncated[-1] |= not terminated[-1]  # what was cut off by the recording
-        found.append(
+        truncated[-1] |= not terminated[-1]  # truncated by the recording
+        rollouts.append(
             StepSequence(
                 observations=episode.observations,
                 actions=episode.actions - start if start else episode.actions,
@@ -104,9 +104,9 @@ def minari_rollouts(data_set: Any, env_spec: EnvSpec | None, dt: float | None) -
                 **fields,
             )
         )
-    if not found:
+    if not rollouts:
         raise LogError(f"{_name(data_set)} holds no episode")
-    return found
+    return rollouts
 
 
 def minari_tables(data_set: Any) -> Iterator[LogTable]:

@@ -1,4 +1,4 @@
-"""Whether the columns of a log can be what they are taken for: findings for people, none of which refuses a log."""
+"""Checks whether the columns of a log are plausible; findings are for people, and never reject a log."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Finding(NamedTuple):
             ``"small"`` or ``"stuck"``.
         columns: Labels of the observations (or actions) that it is about, or ``"observation 3"`` where they have none.
         steps: Places in the rollouts, as (number of the rollout, step), both counted from 0; empty: it is about all.
-        text: In words.
+        text: The finding in words.
     """
 
     kind: str
@@ -114,23 +114,23 @@ def check_log(
     simulated: Sequence[StepSequence] | None = None,
     simulated_dt: float | None = None,
 ) -> list[Finding]:
-    """What may be wrong with the observations, and commands that never change, of a log, in words.
+    """Report what may be wrong with the observations of a log, and commands that never change.
 
     Speeds are compared with the derivatives of positions (forgotten units, signs, swapped columns), values with the
     observation space, each column with itself (outliers, constants, values at a stop). Which observation is the speed
-    of which is told by labels (``theta`` and ``theta_dot``, ``hip angle`` and ``hip velocity``), by rollouts that were
-    ``simulated``, or by the log, where it is plain.
+    of which is inferred from labels (``theta`` and ``theta_dot``, ``hip angle`` and ``hip velocity``), from
+    ``simulated`` rollouts, or from the log if it is clear.
 
     Args:
-        rollouts: Of one log, with observations ``(T+1, O)``.
-        simulated: Rollouts of the simulator, with any actions: what is the case there should be so in the log.
-        simulated_dt: Seconds per step of these, and of a log that does not say its own; ``None``: as in the log.
+        rollouts: Rollouts of one log, with observations ``(T+1, O)``.
+        simulated: Rollouts of the simulator with any actions, as a reference for the log.
+        simulated_dt: Seconds per step of these, and of a log without its own; ``None``: as in the log.
 
     Returns:
-        An empty list where nothing is strange.
+        The findings; empty if nothing is suspicious.
 
     Raises:
-        TypeError: ``rollouts`` is no list of them.
+        TypeError: ``rollouts`` is not a list of rollouts.
     """
     rollouts, simulated = listed_rollouts(rollouts), listed_rollouts(simulated or (), "simulated")
     logs = [_flat(rollout) for rollout in rollouts]
@@ -141,10 +141,10 @@ def check_log(
     reference = [flat for one in simulated if (flat := _flat(one)) is not None and flat.shape[1] == len(names)]
     dt = time_step(rollouts[0])
     dt = simulated_dt if dt is None else dt
-    found = list(_degrees(rollouts[0], data, names, reference))
+    findings = list(_degrees(rollouts[0], data, names, reference))
     if dt is not None:
-        found += _speeds([_without_spikes(log) for log in data], reference, names, dt, simulated_dt or dt)
-    return [*found, *_columns(rollouts, data, reference, names), *_commands(rollouts)]
+        findings += _speeds([_without_spikes(log) for log in data], reference, names, dt, simulated_dt or dt)
+    return [*findings, *_columns(rollouts, data, reference, names), *_commands(rollouts)]
 
 
 def _flat(rollout: StepSequence, name: str = "observations") -> np.ndarray | None:
@@ -160,7 +160,7 @@ def _flat(rollout: StepSequence, name: str = "observations") -> np.ndarray | Non
 
 
 def _without_spikes(log: np.ndarray) -> np.ndarray:
-    """Outliers on lines between their neighbors: they are said of their columns."""
+    """Replace outliers by the mean of their neighbors: they are reported with their columns."""
     smooth = log.copy()
     for i in range(log.shape[1]):
         rows = spikes(log[:, i])
@@ -182,23 +182,23 @@ def _spec(rollout: StepSequence) -> EnvSpec | None:
 def _degrees(
     rollout: StepSequence, logs: list[np.ndarray], names: Sequence[str], reference: list[np.ndarray]
 ) -> Iterator[Finding]:
-    """Columns that have no unit in the mapping, and are called degrees, or go further than angles in radians do.
+    """Columns without a unit in the mapping that are named degrees, or have a larger range than angles in radians.
 
-    Where the simulator goes about as far, it shows degrees, too.
+    If the range in the simulator is similar, it uses degrees too.
     """
-    told = (rollout.rollout_info or {}).get("log")
-    columns = told.get("columns", {}).get("observations", []) if isinstance(told, Mapping) else []
+    log_info = (rollout.rollout_info or {}).get("log")
+    columns = log_info.get("columns", {}).get("observations", []) if isinstance(log_info, Mapping) else []
     if len(columns) != len(names):
         return
-    every = np.concatenate(logs)
+    all_rows = np.concatenate(logs)
     for i, (label, column, unit) in enumerate(columns):
         if unit:
             continue
-        low, high = float(every[:, i].min()), float(every[:, i].max())
+        low, high = float(all_rows[:, i].min()), float(all_rows[:, i].max())
         if reference and high - low < _AS_FAR * max(float(np.ptp(one[:, i])) for one in reference):
             continue
-        called, is_angle = bool(_DEGREES.search(column)), names_angle(label)
-        if called or (is_angle and high - low > MANY_TURNS):
+        named_degrees, is_angle = bool(_DEGREES.search(column)), names_angle(label)
+        if named_degrees or (is_angle and high - low > MANY_TURNS):
             yield Finding(
                 "degrees",
                 (names[i],),
@@ -212,7 +212,7 @@ def _degrees(
 def _speeds(
     logs: list[np.ndarray], reference: list[np.ndarray], names: Sequence[str], dt: float, reference_dt: float
 ) -> Iterator[Finding]:
-    # Labels of a log may stand in another order than the entries of the simulator: its own data come first.
+    # Labels of a log may be in another order than the simulator's entries: the simulator's data come first.
     relations = _plain(reference, reference_dt) if reference else []
     relations += [one for one in _labeled(names) if one.speed not in {known.speed for known in relations}]
     if not relations and sum(map(len, logs)) >= _ENOUGH:
@@ -239,13 +239,13 @@ def _speeds(
                     "circle",
                     columns[:2],
                     (),
-                    f"{columns[0]} and {columns[1]} are no sine and cosine of an angle: the sum of their squares is "
-                    f"off 1 by {error:.2g}; check the columns, and function and unit in the mapping",
+                    f"{columns[0]} and {columns[1]} are not the sine and cosine of an angle: the sum of their squares "
+                    f"is off 1 by {error:.2g}; check the columns, and function and unit in the mapping",
                 )
                 continue
         pair = _pair(logs, relation, stops)
         if sum(map(len, pair.positions)) < _FEW:
-            continue  # where all is clipped; of a few long steps trapezoids are no integral
+            continue  # everything is clipped; or too few steps for integration
         fit = _fit(_cut(pair, jumps), dt)
         factor = fit.factor / relation.factor
         place = _place(relation.position, names)
@@ -261,7 +261,7 @@ def _speeds(
             continue
         still = all(np.ptp(log[:, i]) == 0.0 for log in logs for i in relation.position)
         if still or all(np.ptp(log[:, relation.speed]) == 0.0 for log in logs):
-            continue  # said of the column itself
+            continue  # reported for the column itself
         if fit.agreement < _LOST and _is_drowned(pair):
             continue
         if fit.agreement < _LOST:
@@ -280,10 +280,10 @@ def _speeds(
 def _jumps(
     logs: list[np.ndarray], relations: Sequence[_Relation], dt: float, stops: _Stops
 ) -> tuple[tuple[int, int], ...]:
-    """Steps in which all positions go much farther than the speeds before and after would take them, and stay there.
+    """Steps in which all positions move much farther than the speeds before and after explain, and stay there.
 
-    Where acceleration has one sign in a step, the mean of both speeds is off by half of their difference at most; where
-    it does not, in a contact, it is seldom all joints at once. Angles that jump by full turns are cut off there.
+    If acceleration keeps its sign in a step, the mean of both speeds is off by at most half their difference; if not,
+    as in contacts, that rarely affects all joints at once. Jumps by full turns are wrapped angles.
     """
     counts: Counter[tuple[int, int]] = Counter()
     known = 0
@@ -292,15 +292,15 @@ def _jumps(
         if sum(map(len, pair.positions)) < _FEW:
             continue
         known += 1
-        rest = [
+        residuals = [
             np.diff(place) - 0.5 * dt * relation.factor * (speed[1:] + speed[:-1])
             for place, speed in zip(pair.positions, pair.speeds, strict=True)
         ]
         least = max(
             _SLOW * scale * max(float(np.abs(speed).max()) for speed in pair.speeds),
-            _RARE * float(np.median(np.abs(np.concatenate(rest)))),
+            _RARE * float(np.median(np.abs(np.concatenate(residuals)))),
         )
-        for one, speed, (number, begin) in zip(rest, pair.speeds, pair.begins, strict=True):
+        for one, speed, (number, begin) in zip(residuals, pair.speeds, pair.begins, strict=True):
             steps = np.flatnonzero(np.abs(one) > np.maximum(_JUMP * scale * np.abs(np.diff(speed)), least)).tolist()
             lone = [
                 step
@@ -310,8 +310,8 @@ def _jumps(
                 and not _is_full_turn(abs(float(one[step])))
             ]
             counts.update((number, begin + step + 1) for step in lone)
-    found = sorted(place for place, count in counts.items() if count == known)
-    return tuple(found) if len(found) <= _MOST_JUMPS * sum(map(len, logs)) else ()
+    places = sorted(place for place, count in counts.items() if count == known)
+    return tuple(places) if len(places) <= _MOST_JUMPS * sum(map(len, logs)) else ()
 
 
 def _is_full_turn(size: float) -> bool:
@@ -321,10 +321,10 @@ def _is_full_turn(size: float) -> bool:
 def _swapped(
     logs: list[np.ndarray], relations: Sequence[_Relation], dt: float, stops: _Stops
 ) -> dict[_Relation, tuple[tuple[int, ...], float]]:
-    """Relations whose speed belongs to the position of another one, with that position and the agreement there.
+    """Relations whose speed belongs to another position, with that position and the agreement.
 
-    Of all ways to give each speed one position, the one that leaves the least unexplained. All speeds that go elsewhere
-    must gain by it: a position that is noisy, whose neighbor moves nearly as it does, is none that was swapped.
+    Uses the assignment of speeds to positions that leaves the least unexplained. All reassigned speeds must fit clearly
+    better: a noisy position whose neighbor moves similarly was not swapped.
     """
     if len(relations) < 2:
         return {}
@@ -345,7 +345,7 @@ def _place(position: tuple[int, ...], names: Sequence[str]) -> str:
 
 
 def _percent(share: float) -> str:
-    """Of what is nearly all, as many digits as tell it from all."""
+    """A share in percent, with enough digits to distinguish it from 100 %."""
     return f"{100 * share:.{0 if share < 0.99 else 1 if share < 0.999 else 2}f} %"
 
 
@@ -359,13 +359,13 @@ def _hint(factor: float, is_circle: bool) -> str:
 
 
 def _unit_hint(factor: float, near: float) -> list[str]:
-    """The unit that was forgotten, if its factor is within a share ``near`` of this one."""
+    """A hint at a missing unit whose factor is within a share ``near`` of this one."""
     size = max(abs(factor), 1.0 / abs(factor)) if factor else math.inf
     return [text for known, text in _UNITS if abs(size / known - 1.0) < near][:1]
 
 
 def _labeled(names: Sequence[str]) -> list[_Relation]:
-    """Relations that labels tell."""
+    """Relations inferred from labels."""
     places: dict[str, int] = {}
     speeds: dict[str, int] = {}
     circles: dict[str, dict[str, int]] = {}
@@ -377,33 +377,33 @@ def _labeled(names: Sequence[str]) -> list[_Relation]:
             speeds[_SPEED.sub("", name).strip(" _")] = i
         else:
             places[_PLACE.sub("", name).strip(" _")] = i
-    found = [_Relation((places[name],), i) for name, i in speeds.items() if name in places]
+    relations = [_Relation((places[name],), i) for name, i in speeds.items() if name in places]
     pairs = {name: (one["sin"], one["cos"]) for name, one in circles.items() if len(one) == 2}
-    found += [_Relation(pairs[name], i) for name, i in speeds.items() if name in pairs and name not in places]
-    if not found and len(pairs) == len(speeds) == 1:
-        found = [_Relation(next(iter(pairs.values())), next(iter(speeds.values())))]
-    return found
+    relations += [_Relation(pairs[name], i) for name, i in speeds.items() if name in pairs and name not in places]
+    if not relations and len(pairs) == len(speeds) == 1:
+        relations = [_Relation(next(iter(pairs.values())), next(iter(speeds.values())))]
+    return relations
 
 
 def _plain(logs: list[np.ndarray], dt: float, *, alone: bool = False) -> list[_Relation]:
-    """Relations that data tell: a speed belongs to the position that agrees best with it, if it does so closely.
+    """Relations inferred from data: a speed belongs to the position that agrees best with it, if closely.
 
     Args:
         logs: Observations of each rollout.
         dt: Seconds per step.
-        alone: Whether these may have units that are wrong.
+        alone: Whether these may have wrong units.
     """
-    every = np.concatenate(logs)
-    if every.shape[1] > _MOST_COLUMNS:
-        return []  # all pairs would take minutes
-    moving = [i for i in range(every.shape[1]) if np.ptp(every[:, i]) > 0.0]
+    all_rows = np.concatenate(logs)
+    if all_rows.shape[1] > _MOST_COLUMNS:
+        return []  # checking all pairs would take minutes
+    moving = [i for i in range(all_rows.shape[1]) if np.ptp(all_rows[:, i]) > 0.0]
     circles = [
         pair
         for pair in itertools.combinations(moving, 2)
-        if circle_error(every[:, pair[0]], every[:, pair[1]]) < (_ROUGHLY if alone else _EXACT)
-        and min(np.ptp(every[:, i]) for i in pair) > _TURNED
+        if circle_error(all_rows[:, pair[0]], all_rows[:, pair[1]]) < (_ROUGHLY if alone else _EXACT)
+        and min(np.ptp(all_rows[:, i]) for i in pair) > _TURNED
     ]
-    # The later one is taken for the sine: in the order (sin, cos) the factor is -1.
+    # Assumes that the later one is the sine: in the order (sin, cos) the factor is -1.
     positions = [(i,) for i in moving] + [(j, i) for i, j in circles]
     best: dict[int, tuple[float, _Relation]] = {}
     for position, speed in itertools.product(positions, moving):
@@ -414,24 +414,24 @@ def _plain(logs: list[np.ndarray], dt: float, *, alone: bool = False) -> list[_R
             continue
         is_one = abs(abs(fit.factor) - 1.0) < 0.1
         if is_one or (alone and _unit_hint(fit.factor, 0.05)):
-            # What the signs of a sine and a cosine are, a log does not say by itself.
+            # A log alone does not determine the signs of sine and cosine.
             wanted = fit.factor if not alone else math.copysign(1.0, fit.factor if len(position) == 2 else 1.0)
             best[speed] = (fit.agreement, _Relation(position, speed, wanted))
     return [relation for _, relation in best.values()]
 
 
 def _stops(reference: list[np.ndarray]) -> dict[int, list[float]]:
-    """Of each entry of simulated rollouts the values at which it is clipped."""
+    """The values at which each entry of simulated rollouts is clipped."""
     if not reference:
         return {}
-    every = np.concatenate(reference)
-    return {i: [value for value, _ in stuck_values(every[:, i]) if value != 0.0] for i in range(every.shape[1])}
+    all_rows = np.concatenate(reference)
+    return {i: [value for value, _ in stuck_values(all_rows[:, i]) if value != 0.0] for i in range(all_rows.shape[1])}
 
 
 def _pair(logs: list[np.ndarray], relation: _Relation, stops: _Stops) -> _Pair:
-    """Positions and speeds of each rollout, taken apart where the sensor of the speed is at its stop.
+    """Positions and speeds of each rollout, split where the sensor of the speed is at its stop.
 
-    Beside those that the log shows, ``stops`` are known ones, which noise blurs.
+    ``stops`` are known ones in addition to those in the log, where noise may blur them.
     """
     if len(relation.position) == 1:
         positions = [log[:, relation.position[0]] for log in logs]
@@ -466,7 +466,7 @@ def _cut(pair: _Pair, jumps: Sequence[tuple[int, int]]) -> _Pair:
 
 
 def _parts(pair: _Pair, rows: Sequence[Sequence[np.ndarray]]) -> _Pair:
-    """Runs of rows of each part, those of one row left out."""
+    """Runs of rows of each part, except for single rows."""
     kept = [
         (place[run], speed[run], (number, begin + int(run[0])))
         for place, speed, (number, begin), runs in zip(*pair, rows, strict=True)
@@ -492,20 +492,20 @@ def _columns(
     rollouts: Sequence[StepSequence], logs: list[np.ndarray], reference: list[np.ndarray], names: Sequence[str]
 ) -> Iterator[Finding]:
     low, high = _bounds(rollouts[0], len(names))
-    every = np.concatenate(logs)
+    all_rows = np.concatenate(logs)
     simulated = np.concatenate(reference) if reference else None
-    constant = [i for i in range(len(names)) if np.ptp(every[:, i]) == 0.0]
+    constant = [i for i in range(len(names)) if np.ptp(all_rows[:, i]) == 0.0]
     strange = [i for i in constant if simulated is None or np.ptp(simulated[:, i]) > 0.0]
-    if strange and len(every) > 2:
-        told = ", ".join(f"{names[i]} ({every[0, i]:.6g})" for i in strange[:_MANY])
+    if strange and len(all_rows) > 2:
+        values_text = ", ".join(f"{names[i]} ({all_rows[0, i]:.6g})" for i in strange[:_MANY])
         more = f" and {len(strange) - _MANY} more" if len(strange) > _MANY else ""
-        yield Finding("constant", tuple(names[i] for i in strange), (), f"always the same: {told}{more}")
+        yield Finding("constant", tuple(names[i] for i in strange), (), f"always the same: {values_text}{more}")
     for i, name in enumerate(names):
-        column = every[:, i]
+        column = all_rows[:, i]
         if i in constant:
             continue
         margin = 0.0
-        if 0.0 < high[i] - low[i] < np.inf:  # noise may lie beside the space a little, another unit does not
+        if 0.0 < high[i] - low[i] < np.inf:  # noise may leave the space a little, a wrong unit far more
             noise = _DEVIATIONS * difference_noise([log[:, i : i + 1] for log in logs])[0]
             margin = max(_OUTSIDE, min(noise / (high[i] - low[i]), _NOISY)) * (high[i] - low[i])
         outside = [np.flatnonzero((log[:, i] < low[i] - margin) | (log[:, i] > high[i] + margin)) for log in logs]
@@ -520,7 +520,7 @@ def _columns(
                 f"{worst:.6g}; check its unit and scale",
             )
         places = _places([spikes(log[:, i]) for log in logs])
-        usual = max((_spike_size(one[:, i], spikes(one[:, i])) for one in reference), default=0.0)  # as of contacts
+        usual = max((_spike_size(one[:, i], spikes(one[:, i])) for one in reference), default=0.0)  # such as contacts
         if places and max(_spike_size(log[:, i], spikes(log[:, i])) for log in logs) > _OF_SIMULATED * usual:
             first = logs[places[0][0]][:, i]
             around = first[places[0][1] - 1 : places[0][1] + 2]
@@ -534,48 +534,48 @@ def _columns(
         idle = [] if simulated is None else [value for value, _ in stuck_values(simulated[:, i]) if value == 0.0]
         for value, count in stuck_values(column):
             if value in idle:
-                continue  # a sensor of contacts that is mostly 0 in simulation, too
+                continue  # a contact sensor that is also mostly 0 in simulation
             places = _places([np.flatnonzero(log[:, i] == value) for log in logs])
             yield Finding(
                 "stuck",
                 (name,),
                 places,
                 f"{name} is exactly {value:.6g}, its {'largest' if value == column.max() else 'smallest'} value, in "
-                f"{count} of {len(column)} entries ({_listed(places)}): clipped, or at a stop; states are not known "
+                f"{count} of {len(column)} entries ({_listed(places)}): clipped, or at a stop; states are unknown "
                 "there",
             )
 
 
 def _spike_size(values: np.ndarray, places: np.ndarray) -> float:
-    """By how much the largest of the spikes at these places is off its neighbors; 0 where there is none."""
+    """Distance of the largest spike at these places from its neighbors; 0 if there is none."""
     return float(np.abs(values[places] - 0.5 * (values[places - 1] + values[places + 1])).max(initial=0.0))
 
 
 def _commands(rollouts: Sequence[StepSequence]) -> Iterator[Finding]:
-    """Commands that are always the same, of which a log tells nothing: the column may be another one."""
+    """Commands that never change, about which a log says nothing: it may be the wrong column."""
     logs = [log[: len(one)] for one in rollouts if (log := _flat(one, "actions")) is not None]
     if sum(map(len, logs)) <= 2 or len({log.shape[1] for log in logs}) > 1:
         return
-    every = np.concatenate(logs)
+    all_rows = np.concatenate(logs)
     spec = _spec(rollouts[0])
     labels = None if spec is None else spec.action_labels
-    named = labels if labels is not None and len(labels) == every.shape[1] else range(every.shape[1])
-    called = [f"action {name}" for name in named]
-    for i in np.flatnonzero(np.ptp(every, axis=0) == 0.0).tolist():
-        yield Finding("constant", (called[i],), (), f"the {called[i]} is always {every[0, i]:.6g}")
+    named = labels if labels is not None and len(labels) == all_rows.shape[1] else range(all_rows.shape[1])
+    names = [f"action {name}" for name in named]
+    for i in np.flatnonzero(np.ptp(all_rows, axis=0) == 0.0).tolist():
+        yield Finding("constant", (names[i],), (), f"the {names[i]} is always {all_rows[0, i]:.6g}")
     space = None if spec is None else spec.action_space
-    if not isinstance(space, Box) or space.shape != (every.shape[1],):
+    if not isinstance(space, Box) or space.shape != (all_rows.shape[1],):
         return
     most = np.maximum(np.abs(space.low), np.abs(space.high)).astype(np.float64)
-    farthest = np.abs(every).max(axis=0)
-    small = (most < _UNBOUNDED) & (np.ptp(every, axis=0) > 0.0) & (farthest < _SHARE_USED * most)
+    farthest = np.abs(all_rows).max(axis=0)
+    small = (most < _UNBOUNDED) & (np.ptp(all_rows, axis=0) > 0.0) & (farthest < _SHARE_USED * most)
     for i in np.flatnonzero(small).tolist():
         yield Finding(
             "small",
-            (called[i],),
+            (names[i],),
             (),
-            f"the {called[i]} goes from {every[:, i].min():.4g} to {every[:, i].max():.4g}, and its bounds from "
-            f"{space.low[i]:.4g} to {space.high[i]:.4g}: check its unit and scale, unless it really is so small",
+            f"the {names[i]} goes from {all_rows[:, i].min():.4g} to {all_rows[:, i].max():.4g}, and its bounds from "
+            f"{space.low[i]:.4g} to {space.high[i]:.4g}: check its unit and scale, unless it really is that small",
         )
 
 
@@ -592,8 +592,8 @@ def _places(rows: list[np.ndarray]) -> tuple[tuple[int, int], ...]:
 
 
 def _listed(places: Sequence[tuple[int, int]]) -> str:
-    """Steps as people read them; of the first rollout alone without its number."""
-    many = any(number for number, _ in places)
-    texts = [f"step {step}" + (f" of rollout {number}" if many else "") for number, step in places[:_LISTED]]
+    """Steps in words; without the number of the rollout if there is only the first."""
+    several = any(number for number, _ in places)
+    texts = [f"step {step}" + (f" of rollout {number}" if several else "") for number, step in places[:_LISTED]]
     more = f" and {len(places) - _LISTED} more" if len(places) > _LISTED else ""
     return f"{', '.join(texts)}{more}"

@@ -29,28 +29,28 @@ __all__ = [
 ]
 
 _LONG_PAUSE = 5.0
-"""A pause between rows is an error when it is longer than this many of the usual ones, and than ``max_gap``."""
+"""A pause between rows is an error if it is longer than this many typical ones, and than ``max_gap``."""
 _SAME_TIME = 1e-6
 """Rows are at the times of steps if they are off by less than this share of a step."""
 _TOO_SLOW = 100.0
-"""Pauses between rows of this many steps are no log of these steps, but time in another unit."""
+"""If rows are this many steps apart, the time is probably in another unit."""
 _UNEVEN = 0.5
-"""Rows may be off the usual pause by this share of it, if they become steps as they are."""
+"""Share by which pauses may differ from the typical one if rows are used as steps."""
 _MATTERS = 1e-3
-"""Share of a step by which stamps are off their grid on average, from which it is asked whether rows really were."""
+"""Average deviation of stamps from their grid, as a share of a step, from which its cause is tested."""
 _GAP = 2.0
-"""In rows that lie on no grid, pauses of more than this many usual ones are gaps."""
+"""If rows are not on a grid, pauses of more than this many typical ones are gaps."""
 
 
 class Grid(NamedTuple):
     """Steps of a rollout.
 
     Attributes:
-        times: Of T steps and of what follows, in s from the first row, ``(T+1,)``.
-        rows: Which row each of these times is, ``(T+1,)``; ``None``: they lie between rows.
+        times: Times of T steps and of the end, in s from the first row, ``(T+1,)``.
+        rows: Row at each of these times, ``(T+1,)``; ``None``: they lie between rows.
         dt: Seconds per step.
-        row_times: When rows are taken to be, in s from the first one, ``(rows,)``.
-        timing: What was done, for people.
+        row_times: Times assigned to rows, in s from the first one, ``(rows,)``.
+        timing: A report of what was done.
     """
 
     times: np.ndarray
@@ -61,7 +61,7 @@ class Grid(NamedTuple):
 
 
 def checked_times(times: np.ndarray, start: float, table: LogTable, first: int, column: str, max_gap: float) -> None:
-    """Error unless rows come one after the other.
+    """Raise an error unless time stamps increase.
 
     Args:
         times: Seconds from the first row, ``(rows,)``.
@@ -72,7 +72,7 @@ def checked_times(times: np.ndarray, start: float, table: LogTable, first: int, 
         max_gap: Longest pause that is filled.
 
     Raises:
-        LogError: A time stamp is missing, does not come after the one before, or far after it.
+        LogError: A time stamp is missing, not after the previous one, or far after it.
     """
     missing = np.flatnonzero(~np.isfinite(times))
     if missing.size:
@@ -85,7 +85,7 @@ def checked_times(times: np.ndarray, start: float, table: LogTable, first: int, 
         hint = (
             "name the column that tells rollouts apart (episode), if a new one begins here"
             if times[row] <= 0.1 * times[:row].max()
-            else "sort the rows, and take out doubles"
+            else "sort the rows, and remove duplicates"
         )
         raise LogError(
             f"{table.place(first + row, column)}: time stamps must increase, {start + times[row]:.9g} s {again} "
@@ -173,28 +173,28 @@ def _placed(
     first: int,
     moved: Callable[[], tuple[list[np.ndarray], np.ndarray]],
 ) -> tuple[np.ndarray, Timing]:
-    """When rows are taken to be, in s from the first one, ``(rows,)``, and what is said of it."""
+    """Times assigned to rows, in s from the first one, ``(rows,)``, and a report."""
     pauses = np.diff(times)
     if fit is None:
         usual = float(np.median(pauses))
         return times, Timing("means", dt, usual, gaps=_gaps(pauses, pauses > _GAP * usual, first))
-    found: dict[str, Any] = {"off": _off(fit), "far": int(np.count_nonzero(fit.far))}
-    found["gaps"] = _gaps(pauses, np.diff(fit.places) > 1.0 + _SAME_TIME, first)
+    report: dict[str, Any] = {"off": _off(fit), "far": int(np.count_nonzero(fit.far))}
+    report["gaps"] = _gaps(pauses, np.diff(fit.places) > 1.0 + _SAME_TIME, first)
     share = 0.0
     if np.std(fit.residuals[~fit.far]) > _MATTERS * fit.step:
         aligned = np.abs(fit.places - np.rint(fit.places)) < _SAME_TIME
         offsets = np.where(fit.far | ~aligned, np.nan, fit.residuals / fit.step)
-        offsets[1:][np.diff(fit.places) > 1.0 + _SAME_TIME] = np.nan  # more than a step lies before it
-        share = found["real"] = real_share(*moved(), offsets)
+        offsets[1:][np.diff(fit.places) > 1.0 + _SAME_TIME] = np.nan  # after a pause of more than a step
+        share = report["real"] = real_share(*moved(), offsets)
     gathered, repeated = whole_ratio(dt, fit.step), whole_ratio(fit.step, dt)
     if gathered is None and repeated is None:
-        return fit.times(fit.step, share), Timing("means", dt, fit.step, **found)
+        return fit.times(fit.step, share), Timing("means", dt, fit.step, **report)
     exact = dt / gathered if gathered is not None else dt * (repeated or 1)
     kind = "rows" if gathered == 1 else "repeated" if gathered is None else "gathered"
     kind = "means" if share else kind
     clock = fit.step / exact - 1.0
-    within = abs(clock) <= 3.0 * fit.error / exact + _SAME_TIME  # then it is no error of a clock
-    return fit.times(exact, share), Timing(kind, dt, fit.step, clock=0.0 if within else clock, **found)
+    within = abs(clock) <= 3.0 * fit.error / exact + _SAME_TIME  # then it is not a clock error
+    return fit.times(exact, share), Timing(kind, dt, fit.step, clock=0.0 if within else clock, **report)
 
 
 def _off(fit: RowFit) -> float:
@@ -213,28 +213,28 @@ def gap_times(grid: Grid, first: int) -> list[list[float]]:
 
 
 def is_gap(seconds: float, grid: Grid) -> bool:
-    """Whether what is not known for so long is longer than a step."""
+    """Whether a gap of ``seconds`` is longer than a step."""
     return seconds > grid.dt * (1.0 + _SAME_TIME)
 
 
 def joined_spans(spans: Sequence[Sequence[float]]) -> list[list[float]]:
-    """Begins and ends ``[[begin, end], ...]``, sorted; those that overlap are one."""
-    found: list[list[float]] = []
+    """Sort spans ``[[begin, end], ...]`` and merge those that overlap."""
+    joined: list[list[float]] = []
     for begin, end in sorted((begin, end) for begin, end in spans):
-        if found and begin <= found[-1][1]:
-            found[-1][1] = max(found[-1][1], end)
+        if joined and begin <= joined[-1][1]:
+            joined[-1][1] = max(joined[-1][1], end)
         else:
-            found.append([begin, end])
-    return found
+            joined.append([begin, end])
+    return joined
 
 
 def filled(
     values: np.ndarray, times: np.ndarray, max_gap: float, hold: bool, table: LogTable, first: int, column: str
 ) -> np.ndarray:
-    """``values (rows,)`` with gaps of at most ``max_gap`` seconds filled: by lines, or by what was before (``hold``).
+    """``values (rows,)`` with gaps of up to ``max_gap`` seconds filled: interpolated, or held (``hold``).
 
     Raises:
-        LogError: A gap is longer, or lies at an end.
+        LogError: A gap is longer, or at an end.
     """
     missing = ~np.isfinite(values)
     if not missing.any():
@@ -247,7 +247,7 @@ def filled(
     until = "" if end == begin + 1 else f" to row {first + end}"
     if begin == 0 or end == len(values):
         place = "first" if begin == 0 else "last"
-        raise LogError(f"{where}: values are missing{until}, up to the {place} row; take these rows away")
+        raise LogError(f"{where}: values are missing{until}, up to the {place} row; remove these rows")
     borders = np.split(known, np.flatnonzero(np.diff(known) > 1) + 1)
     for left, right in itertools.pairwise(borders):
         length = times[right[0]] - times[left[-1]]
@@ -266,19 +266,19 @@ def filled(
 def unwrapped(angles: np.ndarray) -> np.ndarray:
     """Angles in rad ``(rows,)`` without jumps by full turns; NaN stays."""
     known = np.isfinite(angles)
-    found = angles.copy()
-    found[known] = np.unwrap(angles[known])
-    return found
+    result = angles.copy()
+    result[known] = np.unwrap(angles[known])
+    return result
 
 
 def lines(values: np.ndarray, grid: Grid) -> np.ndarray:
-    """``values (rows,)`` at the times of the grid ``(T+1,)``: by lines between rows."""
+    """``values (rows,)`` at the times of the grid ``(T+1,)``, interpolated linearly."""
     return values[grid.rows] if grid.rows is not None else np.interp(grid.times, grid.row_times, values)
 
 
 def held(values: np.ndarray, grid: Grid, *, choices: bool = False) -> np.ndarray:
     """``values (rows,)``, each held until the next row, during the steps of the grid ``(T,)``.
 
-    Means over each step, of ``choices`` those that held for the longest time in it.
+    Means over each step; for ``choices`` the value held for the longest time.
     """
     return (held_majority if choices else held_mean)(values, grid.row_times, grid.times)

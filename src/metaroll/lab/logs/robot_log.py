@@ -1,7 +1,7 @@
-"""What a real environment writes while it acts: a line per step, each on disk before the next step begins.
+"""The log that a real environment writes: a line per step, each on disk before the next step begins.
 
-The first line says what the log is. The second holds the first observation; every further one a step: its action, and
-what followed. A last line says why the episode has ended. Whatever happens to the writer, the lines before are whole.
+The first line is a header. The second holds the first observation; every further one a step: its action and outcome. A
+last line says why the episode ended. Whatever happens to the writer, earlier lines are complete.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["ROBOT_LOG_SUFFIX", "RobotLog", "read_robot_log", "steps_to_rollout"]
 ROBOT_LOG_SUFFIX = ".jsonl"
 _FORMAT, _VERSION = "metaroll robot log", 1
 _FACTOR = 16
-"""A log may take this many times its own size in any case."""
+"""Reading a log may use this many times its size."""
 _STEP = ("action", "applied", "observation", "reward", "terminated", "truncated", "time", "repeated", "late", "overrun")
 """Entries of a step."""
 
@@ -39,14 +39,14 @@ class RobotLog:
 
     Args:
         path: The file, ``.jsonl``.
-        env_spec: What observations and actions are.
+        env_spec: Spaces and labels of observations and actions.
         dt: Seconds per step.
-        notes: Whatever else describes the episode.
-        sync: Wait until each line is on the disk itself, so that it survives the machine, too; otherwise it survives
+        notes: Further information about the episode.
+        sync: Wait until each line is on disk, so that it survives a crash of the machine; otherwise it survives one of
             the process.
 
     Raises:
-        FileExistsError: There is such a file.
+        FileExistsError: The file exists.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class RobotLog:
         self._write(entries)
 
     def flush(self) -> None:
-        """Wait until all is on the disk, if that is wanted."""
+        """Wait until everything is on disk, if ``sync`` is set."""
         if self._sync and self._file is not None:
             os.fsync(self._file)
 
@@ -95,11 +95,11 @@ class RobotLog:
 
 
 def read_robot_log(path: str | Path) -> StepSequence:
-    """The rollout that was logged, also where the writer was killed in the middle of a line.
+    """The logged rollout, even if the writer was killed in the middle of a line.
 
     Raises:
         FileNotFoundError: There is no such file.
-        LogError: It is no such log, holds no step, or is damaged before its last line; names the line.
+        LogError: It is not such a log, holds no step, or is damaged before its last line; names the line.
     """
     path = Path(path)
     with damage(path, LogError):
@@ -114,7 +114,7 @@ def _rollout(parsed: list[dict[str, Any]], name: str, budget: Budget) -> StepSeq
     """The rollout of the lines of a log."""
     header = parsed[0]
     if header.get("format") != _FORMAT:
-        raise LogError("it is no log of a RealEnv: its first line does not say so")
+        raise LogError("it is not a log of a RealEnv: its first line is no such header")
     if header.get("version") != _VERSION:
         version = header.get("version")
         raise LogError(f"it has version {version!r} of the format, this metaroll reads {_VERSION}")
@@ -143,7 +143,7 @@ def _rollout(parsed: list[dict[str, Any]], name: str, budget: Budget) -> StepSeq
 
 
 def _check_entries(entry: Mapping[str, Any], line: int, names: tuple[str, ...], lengths: Mapping[str, int]) -> None:
-    """Error unless a line has all entries, and in them as many numbers as there must be."""
+    """Raise an error unless a line has all entries, of the right lengths."""
     with at_line(line):
         for name in names:
             if name not in entry:
@@ -156,8 +156,8 @@ def _check_entries(entry: Mapping[str, Any], line: int, names: tuple[str, ...], 
                 fits = isinstance(value, list) and len(value) == length
                 fits = fits and all(isinstance(number, int | float) for number in value)
             if not fits:
-                what = "a number, or true or false" if length is None else f"a list of {length} numbers"
-                raise LogError(f"{name} must be {what}, got {str(value)[:100]}; it is damaged")
+                expected = "a number, or true or false" if length is None else f"a list of {length} numbers"
+                raise LogError(f"{name} must be {expected}, got {str(value)[:100]}; it is damaged")
 
 
 def steps_to_rollout(

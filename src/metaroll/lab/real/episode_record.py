@@ -1,4 +1,4 @@
-"""What a device did in an episode: in memory, and in a file that survives the process."""
+"""The record of a device's episode: in memory, and in a file that survives the process."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class EpisodeRecord:
     """The steps of one episode.
 
     Args:
-        env_name: What the device is called.
-        env_spec: What observations and actions are.
+        env_name: Name of the device.
+        env_spec: Spaces and labels of observations and actions.
         dt: Seconds per step.
-        folder: Where its log is written; ``None`` writes none.
+        folder: Folder of its log; ``None`` writes none.
         sync: See ``RobotLog``.
 
     Attributes:
-        path: The log; ``None`` where there is none.
+        path: The log; ``None`` if there is none.
     """
 
     def __init__(self, env_name: str, env_spec: EnvSpec, dt: float, folder: Path | None, sync: bool) -> None:
@@ -45,24 +45,24 @@ class EpisodeRecord:
         return len(self._steps)
 
     def begin(self, observation: np.ndarray) -> None:
-        """Note the first observation."""
+        """Record the first observation."""
         self._first = {"time": 0.0, "observation": observation}
         if self._log is not None:
             self._log.first(observation, 0.0)
 
     def add(self, step: Mapping[str, Any]) -> None:
-        """Note a step (see ``steps_to_rollout``)."""
+        """Record a step (see ``steps_to_rollout``)."""
         self._steps.append(step)
         if self._log is not None:
             self._log.write_step(step)
 
     def flush(self) -> None:
-        """Wait until all of it is on the disk, if that is wanted."""
+        """Wait until everything is on disk, if ``sync`` is set."""
         if self._log is not None:
             self._log.flush()
 
     def end(self, reason: str, timing: Timing) -> None:
-        """Note why the episode has ended."""
+        """Record why the episode has ended."""
         self._end = reason
         if self._log is not None:
             self._log.end(reason, asdict(timing))
@@ -74,7 +74,7 @@ class EpisodeRecord:
         return steps_to_rollout(self._first, list(self._steps), self._spec, self._dt, {"end": self._end})
 
     def keep_in(self, error: DeviceError) -> None:
-        """Tell with ``error`` where the steps so far are."""
+        """Attach the steps so far to ``error``, and say in its message where they are."""
         error.rollout, error.log = self.rollout(), self.path
         if self._steps:
             error.args = (f"{error}; {len(self)} steps are kept{f' in {self.path}' if self.path else ''}",)

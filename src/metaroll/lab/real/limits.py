@@ -1,4 +1,4 @@
-"""What a device may be told, and where it may go."""
+"""Limits on the actions sent to a device, and on its observations."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["DeviceLimits"]
 
 @final
 class DeviceLimits:
-    """Bounds of actions and observations, and functions that stop.
+    """Bounds of actions and observations, and functions that stop the device.
 
     Args:
-        env_spec: Box spaces of one axis, that of actions bounded, and labels.
+        env_spec: One-dimensional Box spaces, with bounded actions, and labels.
         stop_action: See ``RealEnv``.
         on_limit: See ``RealEnv``.
         observation_limits: See ``RealEnv``.
@@ -51,28 +51,28 @@ class DeviceLimits:
         self._limits = self._checked_limits(observation_limits)
 
     def checked(self, action: Any) -> np.ndarray:
-        """An action as numbers ``(A,)``, in memory of its own.
+        """A copy of an action as numbers ``(A,)``.
 
         Raises:
             ShapeError: It has another shape.
             ValueError: It is not finite.
         """
-        given = np.array(action, dtype=np.float64)
-        if given.shape != self._space.shape:
-            raise ShapeError(f"action must have shape {self._space.shape}, got {given.shape}")
-        if not np.isfinite(given).all():
-            raise ValueError(f"action must be finite, got {given.tolist()}")
-        return given
+        array = np.array(action, dtype=np.float64)
+        if array.shape != self._space.shape:
+            raise ShapeError(f"action must have shape {self._space.shape}, got {array.shape}")
+        if not np.isfinite(array).all():
+            raise ValueError(f"action must be finite, got {array.tolist()}")
+        return array
 
     def clipped(self, action: np.ndarray) -> np.ndarray:
         """A checked action within its bounds."""
         return np.clip(action, self._low, self._high)
 
     def applied(self, action: np.ndarray) -> np.ndarray:
-        """What the device gets of a checked action.
+        """The action that the device receives for a checked action.
 
         Raises:
-            ValueError: It lies outside, and such actions are refused.
+            ValueError: It is out of bounds, and such actions are refused.
         """
         applied = self.clipped(action)
         wrong = np.flatnonzero(applied != action)
@@ -84,31 +84,31 @@ class DeviceLimits:
         return applied
 
     def left(self, observation: np.ndarray) -> str:
-        """Which limit an observation lies outside of, in words; empty for none."""
+        """Which limit an observation violates, in words; empty for none."""
         for position, (label, low, high) in self._limits.items():
             if not low <= observation[position] <= high:
                 return f"{label} is {observation[position]:.6g}, outside of [{low:g}, {high:g}]"
         return ""
 
     def stop_reason(self, observation: np.ndarray) -> str:
-        """What a function of ``stop_when`` says; empty for nothing."""
+        """Why a function of ``stop_when`` wants to stop; empty if none does."""
         for number, condition in enumerate(self._stop_when):
-            found = condition(observation.copy())
-            if found:
-                return found if isinstance(found, str) else f"stop_when[{number}] said so"
+            reason = condition(observation.copy())
+            if reason:
+                return reason if isinstance(reason, str) else f"stop_when[{number}] returned true"
         return ""
 
     def _checked_limits(self, limits: Mapping[str | int, tuple[float, float]]) -> dict[int, tuple[str, float, float]]:
         labels = self._spec.observation_labels or tuple(map(str, range(self._spec.obs_dim)))
-        found = {}
+        checked = {}
         for key, (low, high) in limits.items():
             label = labels[key] if isinstance(key, int) and 0 <= key < len(labels) else str(key)
             if label not in labels:
                 raise unknown_name("entry of observation_limits", label, labels)
             if not low < high:
                 raise ValueError(f"observation_limits of {label!r} must be (low, high), low < high, got {(low, high)}")
-            found[labels.index(label)] = (label, float(low), float(high))
-        return found
+            checked[labels.index(label)] = (label, float(low), float(high))
+        return checked
 
 
 def _box(kind: str, space: Any) -> Box:

@@ -1,4 +1,4 @@
-"""Observations as a device sends them: in packets that come late, come too late, or do not come."""
+"""Reads a device's observations from packets that may arrive late, too late, or never."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from metaroll.lab.real.timing import Clock, Timing
 __all__ = ["Packet", "PacketReader"]
 
 _MOST_PACKETS = 10_000
-"""Packets that are read at a time: a device that sends faster than they are read must not hold up the step."""
+"""Maximum number of packets read at a time: a device that sends faster must not delay the step."""
 
 
 class Packet(NamedTuple):
-    """What a device sends.
+    """One message from a device.
 
     Attributes:
         observation: Shape ``(O,)``.
-        number: Grows from packet to packet, where the device counts: one that comes after a later one is left out.
+        number: Increases from packet to packet, if the device counts: packets out of order are dropped.
     """
 
     observation: Any
@@ -30,17 +30,17 @@ class Packet(NamedTuple):
 
 @final
 class PacketReader:
-    """The newest observation of a device, or the last one again where none comes.
+    """Returns the newest observation of a device, or repeats the last one if none arrives.
 
     Args:
         receive: See ``RealEnv.receive``.
-        shape: Of observations.
-        clock: What time it is.
+        shape: Shape of observations.
+        clock: The clock.
         timeout: Seconds to wait for a late observation.
         max_lost: Lost observations in a row that are bridged.
 
     Attributes:
-        timing: Counts what is late, lost, stale and invalid.
+        timing: Counts late, lost, stale and invalid packets.
     """
 
     def __init__(
@@ -58,42 +58,44 @@ class PacketReader:
         self.timing = Timing()
 
     def clear(self) -> None:
-        """Take what is there away, and count from 0."""
+        """Discard pending packets, and reset the counters."""
         for _ in range(_MOST_PACKETS):
             if self._receive(0.0) is None:
                 break
         self._number, self._lost_in_row, self.timing = None, 0, Timing()
 
     def first(self, seconds: float) -> np.ndarray:
-        """The first observation of an episode, which must come within ``seconds``.
+        """The first observation of an episode, which must arrive within ``seconds``.
 
         Raises:
             DeviceError: It does not.
         """
-        found = self._waited(seconds)
-        if found is None:
-            raise DeviceError(f"no observation came within {seconds:g} s after reset; is the device on, and connected?")
-        return found
+        observation = self._waited(seconds)
+        if observation is None:
+            raise DeviceError(
+                f"no observation arrived within {seconds:g} s after reset; is the device on and connected?"
+            )
+        return observation
 
     def next(self, last: np.ndarray) -> tuple[np.ndarray, bool, bool]:
-        """The observation of a step, whether it is ``last`` again, and whether it was late.
+        """The observation of a step, whether it repeats ``last``, and whether it was late.
 
         Raises:
-            DeviceError: Too many have been lost in a row.
+            DeviceError: Too many observations in a row were lost.
         """
-        found, late = self._newest(), False
-        if found is None:
-            found, late = self._waited(self._timeout), True
-        if found is not None:
+        observation, late = self._newest(), False
+        if observation is None:
+            observation, late = self._waited(self._timeout), True
+        if observation is not None:
             self._lost_in_row = 0
             self.timing.late += late
-            return found, False, late
+            return observation, False, late
         self._lost_in_row += 1
         self.timing.lost += 1
         if self._lost_in_row > self._max_lost:
             raise DeviceError(
-                f"no observation came in {self._lost_in_row} steps in a row (max_lost={self._max_lost}, "
-                f"timeout={self._timeout:g} s); check the connection, or allow for more"
+                f"no observation arrived in {self._lost_in_row} steps in a row (max_lost={self._max_lost}, "
+                f"timeout={self._timeout:g} s); check the connection, or allow more"
             )
         return last.copy(), True, False
 
@@ -103,23 +105,23 @@ class PacketReader:
             packet = self._receive(0.0)
             if packet is None:
                 break
-            found = self._taken(packet)
-            newest = newest if found is None else found
+            observation = self._taken(packet)
+            newest = newest if observation is None else observation
         return newest
 
     def _waited(self, seconds: float) -> np.ndarray | None:
-        """The next observation that comes within ``seconds``."""
+        """The next observation that arrives within ``seconds``."""
         end, left = self._clock.now() + seconds, seconds
         while left >= 0.0:
             packet = self._receive(left)
-            found = None if packet is None else self._taken(packet)
-            if found is not None or packet is None:
-                return found
+            observation = None if packet is None else self._taken(packet)
+            if observation is not None or packet is None:
+                return observation
             left = end - self._clock.now()
         return None
 
     def _taken(self, packet: Packet) -> np.ndarray | None:
-        """The observation of a packet, unless it is an old one, or holds none."""
+        """The observation of a packet, unless it is outdated or has no valid one."""
         try:
             observation = np.array(packet.observation, dtype=np.float64)
         except (TypeError, ValueError):

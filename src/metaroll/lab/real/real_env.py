@@ -27,21 +27,21 @@ __all__ = ["RealEnv"]
 
 _START_TIMEOUT = 5.0
 _TIME_TO_SYNC = 0.02
-"""Seconds; a disk takes some milliseconds."""
+"""Seconds; syncing to disk takes some milliseconds."""
 
 
 class RealEnv(gymnasium.Env, Device):
-    """A device: actions go out at fixed times, what it observes comes back; its domain parameters are not known.
+    """A device: actions are sent at fixed times, observations come back; its domain parameters are unknown.
 
-    A subclass says how (``send``, ``receive``). Step k sends its action at once, waits until ``(k + 1) * dt`` after the
-    first observation, and returns the newest packet. Where none has come it waits ``timeout`` longer, and then shows
-    the last observation again (info ``repeated``), at most ``max_lost`` times in a row. Steps that are too long are
-    counted (``timing``) and do not shift later ones.
+    A subclass implements ``send`` and ``receive``. Step k sends its action at once, waits until ``(k + 1) * dt`` after
+    the first observation, and returns the newest packet. If none has arrived it waits ``timeout`` longer, and then
+    repeats the last observation (info ``repeated``), at most ``max_lost`` times in a row. Steps that take too long are
+    counted (``timing``) and do not delay later ones.
 
     The stop action is sent in all of these cases: an episode ends, is truncated, or is left by ``reset`` or ``close``;
-    an observation leaves ``observation_limits``, or a function of ``stop_when`` says so (``halted_by`` tells why);
-    anything raises in a step, Ctrl-C too; no step comes for ``watchdog`` seconds; the program ends. Nothing helps
-    against a power cut or ``kill -9``: the device needs a watchdog of its own.
+    an observation leaves ``observation_limits``, or a function of ``stop_when`` returns true (``halted_by`` says why);
+    anything raises in a step, including Ctrl-C; no step is taken for ``watchdog`` seconds; the program ends. A power
+    cut or ``kill -9`` cannot be handled: the device needs its own watchdog.
 
     With ``log_dir``, each episode is written to ``episode_0000.jsonl``, ..., every step before the next one begins.
     ``metaroll.lab.load_log`` reads it, also after a crash. Infos of steps: ``act_applied``, ``time`` in s,
@@ -50,26 +50,26 @@ class RealEnv(gymnasium.Env, Device):
     Args:
         env_spec: Box spaces ``(O,)`` and ``(A,)``, labels, and the number of steps after which episodes are truncated.
         dt: Seconds per step.
-        stop_action: What makes the device safe, ``(A,)``; ``None`` means zeros.
-        on_limit: What happens to actions outside of the action space: they are clipped, or refused with an error
-            (after the stop action). NaN is always refused.
-        observation_limits: Label (or position) -> ``(low, high)``: outside, the episode is terminated.
-        stop_when: Functions of the observation ``(O,)``, asked before and after each step; where one returns true (or
+        stop_action: Action that makes the device safe, ``(A,)``; ``None`` means zeros.
+        on_limit: Whether actions outside of the action space are clipped, or refused with an error (after the stop
+            action). NaN is always refused.
+        observation_limits: Label (or position) -> ``(low, high)``: outside of it the episode is terminated.
+        stop_when: Functions of the observation ``(O,)``, called before and after each step; if one returns true (or
             a reason), the episode is truncated. ``StopKey`` is one.
         timeout: Seconds to wait for a late observation; ``None`` means half of ``dt``.
         max_lost: Lost observations in a row that are bridged.
         watchdog: Seconds without a step after which the device is stopped; ``None`` means never.
         log_dir: Folder of the logs; ``None`` writes none.
-        sync: Wait until the disk itself has each step, while the next one waits for its time, so that the log survives
-            a power cut, too; ``None``: where a step has the time for it (20 ms).
-        clock: What time it is, for tests.
+        sync: Wait until each step is on disk, while the next one waits for its time, so that the log also survives
+            a power cut; ``None``: only if a step has time for it (20 ms).
+        clock: Replaces the clock in tests.
 
     Attributes:
         halted_by: Why the last episode has ended.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 (Gymnasium's own declaration)
-    plan_options = ("max_steps",)  # a rollout that is cut off has ended for the device
+    plan_options = ("max_steps",)  # for the device, a truncated rollout has ended
 
     def __init__(
         self,
@@ -98,41 +98,41 @@ class RealEnv(gymnasium.Env, Device):
         self._watchdog_seconds = None if watchdog is None else check_number("watchdog", watchdog, 0.0, above_low=True)
         self._log_dir, self._sync = None if log_dir is None else check_path("log_dir", log_dir), sync
         self._rate = RateControl(self.dt, self._clock)
-        self._lock = threading.RLock()  # the watchdog sends, too
+        self._lock = threading.RLock()  # the watchdog also sends
         self._acting, self._stopped, self._closed, self.halted_by = False, True, False, "it has not been reset"
         self._watchdog = Watchdog(None, self._bark)
         self._record = EpisodeRecord(type(self).__name__, env_spec, self.dt, None, False)
         self._limit, self._last = float("inf"), np.zeros(shape)
 
-    # -- what a device is ---------------------------------------------------------------------------------------------
+    # -- the device ---------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def send(self, action: np.ndarray) -> None:
-        """Hand an action ``(A,)`` to the device; do not wait for what follows."""
+        """Send an action ``(A,)`` to the device, without waiting for its effect."""
 
     @abstractmethod
     def receive(self, timeout: float) -> Packet | None:
-        """The next packet that has not been returned yet; ``None`` if none has come after ``timeout`` seconds.
+        """The next packet that has not been returned yet; ``None`` if none has arrived after ``timeout`` seconds.
 
-        With ``timeout=0``: what is there already. ``reset`` calls it before ``prepare``, too, until nothing is left.
+        With ``timeout=0``: a packet that has arrived already. ``reset`` first calls it until nothing is left.
         """
 
     def prepare(self) -> None:
-        """Bring the device where an episode starts (homing), so that it observes from now on."""
+        """Move the device to where an episode starts (homing); from then on it must send observations."""
 
     def stop(self) -> None:
-        """Make the device safe; by default the stop action is sent."""
+        """Make the device safe; by default sends the stop action."""
         self.send(self.stop_action)
 
     def disconnect(self) -> None:
-        """Release the connection; called once, when the device has been stopped."""
+        """Release the connection; called once, after the device has been stopped."""
 
     def reward(self, observation: np.ndarray, action: np.ndarray, next_observation: np.ndarray) -> float:
-        """Reward of a step, of the action as it was given; by default 0."""
+        """Reward of a step, for the action as it was passed to ``step``; by default 0."""
         return 0.0
 
     def is_terminal(self, observation: np.ndarray) -> bool:
-        """Whether the task has ended where this is observed; by default never."""
+        """Whether the task ends at this observation; by default never."""
         return False
 
     # -- what is known of it ------------------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ class RealEnv(gymnasium.Env, Device):
 
     @property
     def timing(self) -> Timing:
-        """How the steps of this episode came in time (a copy)."""
+        """Timing of the steps of this episode (a copy)."""
         return replace(self._packets.timing)
 
     @property
@@ -171,11 +171,11 @@ class RealEnv(gymnasium.Env, Device):
         return self._limits.clipped(self._limits.checked(act))
 
     def current_observation(self) -> np.ndarray:
-        """What was observed last (a copy)."""
+        """The last observation (a copy)."""
         return self._last.copy()
 
     def set_domain_param(self, params: Mapping[str, float]) -> NoReturn:
-        """Nothing can be set.
+        """Raise an error: the domain parameters of a device cannot be set.
 
         Raises:
             TypeError: Always.
@@ -190,15 +190,15 @@ class RealEnv(gymnasium.Env, Device):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Start an episode; the option ``max_steps`` cuts it off.
+        """Start an episode; the option ``max_steps`` truncates it.
 
         Raises:
-            DeviceError: No observation comes.
-            ValueError: An option would change what cannot be changed.
+            DeviceError: No observation arrives.
+            ValueError: An option would change something that cannot be changed.
         """
         super().reset(seed=seed)
         if self._closed:
-            raise DeviceError(f"{type(self).__name__} has been closed; make another one")
+            raise DeviceError(f"{type(self).__name__} has been closed; make a new one")
         self.halt("reset() began another episode")
         for name in options or {}:
             if name in ("init_state", "domain_param"):
@@ -210,7 +210,7 @@ class RealEnv(gymnasium.Env, Device):
         sync = self.dt >= _TIME_TO_SYNC if self._sync is None else self._sync
         self._record = EpisodeRecord(type(self).__name__, self.env_spec, self.dt, self._log_dir, sync)
         self.halted_by = "reset() failed"
-        self._acting, self._stopped = True, False  # from here on something may move
+        self._acting, self._stopped = True, False  # from here on the device may move
         stop_at_exit(self)
         try:
             self._packets.clear()
@@ -225,17 +225,17 @@ class RealEnv(gymnasium.Env, Device):
         return self._last.copy(), {}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """One step.
+        """Take one step.
 
         Raises:
-            DeviceError: The device has been stopped, or sends nothing any more; it holds the steps so far.
+            DeviceError: The device has been stopped or no longer sends; the error holds the steps so far.
             ValueError: The action is refused; the device has been stopped.
         """
         try:
             self._check_acting()
             self._watchdog.feed()
-            given = self._limits.checked(action)
-            applied = self._limits.applied(given)
+            requested = self._limits.checked(action)
+            applied = self._limits.applied(requested)
             reason = self._limits.stop_reason(self._last)
             with self._lock:
                 self._check_acting()
@@ -244,7 +244,7 @@ class RealEnv(gymnasium.Env, Device):
                     self.stop()
                 else:
                     self.send(applied.copy())
-            return self._after_sending(given, applied, reason)
+            return self._after_sending(requested, applied, reason)
         except BaseException as error:
             self._halt_after(error)
             if isinstance(error, DeviceError):
@@ -252,15 +252,15 @@ class RealEnv(gymnasium.Env, Device):
             raise
 
     def _after_sending(
-        self, given: np.ndarray, applied: np.ndarray, reason: str
+        self, requested: np.ndarray, applied: np.ndarray, reason: str
     ) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        self._record.flush()  # of the step before, while this one waits for its time
+        self._record.flush()  # of the previous step, while this one waits for its time
         overrun, skipped = self._rate.wait()
         observation, repeated, late = self._packets.next(self._last)
         self._watchdog.feed()
         self._check_acting()
         time = self._rate.elapsed
-        reward = float(self.reward(self._last, given, observation))
+        reward = float(self.reward(self._last, requested, observation))
         left = self._limits.left(observation)
         terminated = bool(left) or bool(self.is_terminal(observation))
         reason = left or reason or self._limits.stop_reason(observation)
@@ -271,7 +271,7 @@ class RealEnv(gymnasium.Env, Device):
         self._last = observation
         flags = {"repeated": repeated, "late": late, "overrun": overrun}
         ending = {"terminated": terminated, "truncated": truncated}
-        entry = {"action": given, "applied": applied, "observation": observation, "reward": reward, "time": time}
+        entry = {"action": requested, "applied": applied, "observation": observation, "reward": reward, "time": time}
         self._record.add({**entry, **ending, **flags})
         if terminated or truncated:
             self.halt(reason or ("terminated" if terminated else "truncated"))
@@ -279,7 +279,7 @@ class RealEnv(gymnasium.Env, Device):
         return observation.copy(), reward, terminated, truncated, info
 
     def halt(self, reason: str = "halted") -> None:
-        """Stop the device and end the episode; nothing happens where none runs.
+        """Stop the device and end the episode; does nothing if none is running.
 
         Raises:
             DeviceError: The stop action could not be sent.
@@ -295,7 +295,7 @@ class RealEnv(gymnasium.Env, Device):
                 self._record.end(reason, self._packets.timing)
 
     def close(self) -> None:
-        """Stop the device, and release the connection."""
+        """Stop the device and release the connection."""
         if self._closed:
             return
         try:
@@ -307,14 +307,14 @@ class RealEnv(gymnasium.Env, Device):
     # -- helpers ------------------------------------------------------------------------------------------------------
 
     def _send_stop(self) -> None:
-        """Stop the device, whatever interrupts that; nothing happens where it has been stopped."""
+        """Stop the device despite interrupts; does nothing if it is stopped already."""
         with self._lock:
             if not self._stopped:
                 stop_for_sure(self.stop, type(self).__name__)
                 self._stopped = True
 
     def _halt_after(self, error: BaseException) -> None:
-        """Stop the device after ``error``, which is what the caller hears of."""
+        """Stop the device after ``error``, which stays the error that the caller sees."""
         try:
             self.halt(f"{type(error).__name__}: {error}".rstrip(": "))
         except BaseException as another:
@@ -323,7 +323,7 @@ class RealEnv(gymnasium.Env, Device):
     def _bark(self, watchdog: Watchdog) -> None:
         with self._lock:
             if self._watchdog is watchdog:
-                self.halt(f"no step came for {self._watchdog_seconds:g} s")
+                self.halt(f"no step was taken for {self._watchdog_seconds:g} s")
 
     def _check_acting(self) -> None:
         if not self._acting:

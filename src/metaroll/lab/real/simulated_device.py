@@ -1,4 +1,4 @@
-"""A process that plays a device: a simulator on a clock of its own, whose packets may be late, or get lost."""
+"""A process that simulates a device on its own clock, with packets that may be late or lost."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ __all__ = ["PacketFaults", "SimulatedDevice", "main"]
 _LARGEST = 65536
 _ENDING = 5.0
 _STARTING = 120.0
-"""Seconds for a process to begin: its imports take some on a busy machine."""
+"""Seconds to wait for a process to start: imports take a while on a busy machine."""
 
 
 @dataclass(frozen=True)
 class PacketFaults:
-    """What happens to packets on their way.
+    """Faults of packets in transit.
 
     Attributes:
-        jitter: Every packet is up to this many seconds late, in their order.
-        late: Share of the packets that are ``late_by`` seconds late, so that later ones may overtake them.
-        late_by: Seconds.
+        jitter: Every packet is up to this many seconds late, in order.
+        late: Share of the packets that are ``late_by`` seconds late, so that later ones can overtake them.
+        late_by: Delay of late packets in seconds.
         lost: Share of the packets that are lost.
-        lost_numbers: Packets that are lost in any case.
-        seed: Of what is drawn.
+        lost_numbers: Numbers of packets that are always lost.
+        seed: Seed of the random faults.
     """
 
     jitter: float = 0.0
@@ -52,17 +52,17 @@ class PacketFaults:
 
 @final
 class SimulatedDevice:
-    """Runs one of the simulators in a process of its own, for rehearsals: ``with SimulatedDevice("pend") as device``.
+    """Runs a simulator in its own process, for rehearsals: ``with SimulatedDevice("pend") as device``.
 
     ``device.connection`` is the socket for ``SocketEnv``.
 
     Args:
         name: Short name of the simulator.
         dt: Seconds per step of the device; ``None`` means the simulator's.
-        domain_param: Domain parameters that differ from the nominal ones, for nobody to know.
-        init_state: Where episodes start; ``None``: the simulator draws.
-        faults: What happens to packets.
-        paced: Step on a clock; otherwise once for every action that comes, without waiting.
+        domain_param: Domain parameters that differ from the nominal ones, hidden from the client.
+        init_state: Where episodes start; ``None``: drawn by the simulator.
+        faults: Faults of packets in transit.
+        paced: Step on a clock; otherwise once for every action that arrives, without waiting.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class SimulatedDevice:
         if kind is None:
             raise unknown_name("simulator", name, ("omo", "pend", "bob", "qcp-st", "qcp-su", "qq-st", "qq-su", "qbb"))
         env = kind()
-        env.domain_param = dict(domain_param or {})  # what cannot be is an error here, not in the process
+        env.domain_param = dict(domain_param or {})  # invalid values fail here, not in the process
         self.env_spec, self.dt = env.env_spec, env.dt if dt is None else check_number("dt", dt, 0.0, above_low=True)
         init = None if init_state is None else env.simulator.check_init_state(init_state).tolist()
         settings = {"name": name, "dt": self.dt, "params": env.domain_param, "init": init, "paced": paced}
@@ -91,7 +91,7 @@ class SimulatedDevice:
         self._wait_until_ready()
 
     def worsen(self, faults: PacketFaults, *, paced: bool = True) -> None:
-        """From the next episode on, packets have other faults; see the class."""
+        """Change the faults of packets from the next episode on; see the class."""
         self.connection.settimeout(_ENDING)
         self.connection.send(json.dumps({"faults": asdict(faults), "paced": paced}).encode())
 
@@ -101,7 +101,7 @@ class SimulatedDevice:
             self.connection.recv(_LARGEST)
         except OSError as error:
             self.close()
-            raise DeviceError(f"the process of the simulated device has not started ({error})") from error
+            raise DeviceError(f"the process of the simulated device did not start ({error})") from error
 
     def __enter__(self) -> SimulatedDevice:
         """The device itself."""
@@ -136,7 +136,7 @@ class _Device:
         self._waiting: list[tuple[float, bytes]] = []
 
     def serve(self) -> None:
-        """Until the other side is gone."""
+        """Serve until the other side disconnects."""
         self._connection.send(b"ready")
         while True:
             now = time.monotonic()
@@ -147,13 +147,13 @@ class _Device:
                 data = self._connection.recv(_LARGEST)
                 if not data:
                     return
-                self._hear(parse_json(data))
+                self._handle(parse_json(data))
             if self._paced and self._state is not None and time.monotonic() >= self._next:
                 self._next += self._dt
                 self._advance()
             self._deliver()
 
-    def _hear(self, message: Mapping[str, Any]) -> None:
+    def _handle(self, message: Mapping[str, Any]) -> None:
         if "faults" in message:
             self._faults, self._paced = PacketFaults(**message["faults"]), message["paced"]
             self._generator, self._state = np.random.default_rng(self._faults.seed), None
@@ -181,7 +181,7 @@ class _Device:
         self._emit()
 
     def _emit(self) -> None:
-        """Put the packet of the present state on its way."""
+        """Send a packet with the current state, subject to faults."""
         observation = self._simulator.observe(self._state, self._constants, np)[0]  # type: ignore[arg-type]
         message = {"observation": observation.tolist(), "number": self._number, "episode": self._episode}
         faults, drawn = self._faults, self._generator.random(3)
@@ -200,12 +200,12 @@ class _Device:
         for _, data in due:
             try:
                 self._connection.send(data, socket.MSG_DONTWAIT)
-            except BlockingIOError:  # nobody reads: the packet is lost
+            except BlockingIOError:  # the buffer is full: the packet is lost
                 continue
 
 
 def main() -> None:
-    """Play the device that the command line describes, in this process, until the other side is gone."""
+    """Run the device described on the command line, in this process, until the other side disconnects."""
     connection = socket.socket(fileno=int(sys.argv[1]))
     try:
         _Device(connection, parse_json(sys.argv[2])).serve()

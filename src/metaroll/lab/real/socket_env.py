@@ -1,4 +1,4 @@
-"""A device that speaks JSON over a socket: one small datagram per observation and per action."""
+"""A device that communicates in JSON over a socket: one small datagram per observation and action."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _STOPS = 3
 
 @final
 class SocketEnv(RealEnv):
-    """A device behind a connected datagram socket (UDP, say).
+    """A device behind a connected datagram socket, such as UDP.
 
-    These messages go through it:
+    Messages:
 
     - to it: ``{"reset": episode}`` before an episode, and ``{"action": [...], "episode": episode}`` in every step;
-    - from it: ``{"observation": [...], "number": n, "episode": episode}``, with numbers that grow; packets of other
-      episodes are left out.
+    - from it: ``{"observation": [...], "number": n, "episode": episode}``, with increasing numbers; packets of other
+      episodes are ignored.
 
     The stop action is sent several times, since datagrams may be lost.
 
@@ -45,16 +45,16 @@ class SocketEnv(RealEnv):
         self._connection, self._episode = connection, 0
 
     def prepare(self) -> None:
-        """Tell the device that an episode begins."""
+        """Notify the device that an episode begins."""
         self._episode += 1
-        self._tell({"reset": self._episode})
+        self._send_message({"reset": self._episode})
 
     def send(self, action: np.ndarray) -> None:
         """Send an action ``(A,)``."""
-        self._tell({"action": action.tolist(), "episode": self._episode})
+        self._send_message({"action": action.tolist(), "episode": self._episode})
 
     def stop(self) -> None:
-        """Send the stop action, and again."""
+        """Send the stop action several times."""
         for _ in range(_STOPS):
             self.send(self.stop_action)
 
@@ -75,13 +75,13 @@ class SocketEnv(RealEnv):
         """Close the socket."""
         self._connection.close()
 
-    def _tell(self, message: dict[str, Any]) -> None:
-        self._connection.settimeout(self.dt)  # a device that takes nothing any more must not hold us up
+    def _send_message(self, message: dict[str, Any]) -> None:
+        self._connection.settimeout(self.dt)  # an unresponsive device must not block us
         self._connection.send(json.dumps(message).encode())
 
 
 def _parsed(data: bytes) -> tuple[Packet, int | None]:
-    """The packet of a datagram, and its episode; one without observation if it is damaged."""
+    """The packet in a datagram, and its episode; a packet without observation if it is damaged."""
     try:
         message = parse_json(data)
         number, episode = message.get("number"), message.get("episode")

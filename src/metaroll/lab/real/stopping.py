@@ -22,7 +22,7 @@ from metaroll.errors import DeviceError
 __all__ = ["StopKey", "Watchdog", "stop_all", "stop_at_exit", "stop_for_sure"]
 
 _ATTEMPTS = 3
-"""How often a device is told to stop before that counts as failed."""
+"""Number of attempts to stop a device before that counts as failed."""
 
 
 class _Stoppable(Protocol):
@@ -31,12 +31,12 @@ class _Stoppable(Protocol):
 
 @final
 class StopKey:
-    """A key of the terminal as emergency stop: ``with StopKey() as key: RealEnv(..., stop_when=[key])``.
+    """A key press as emergency stop: ``with StopKey() as key: RealEnv(..., stop_when=[key])``.
 
-    Inside, the terminal hands out keys at once and does not show them.
+    Inside the context, the terminal delivers keys at once and does not echo them.
 
     Args:
-        keys: Any of these stops.
+        keys: Any of these keys stops the device.
         stream: The terminal; ``None`` means standard input.
     """
 
@@ -45,13 +45,13 @@ class StopKey:
         self._before: Any = None
 
     def __enter__(self) -> StopKey:
-        """Listen.
+        """Start to listen.
 
         Raises:
             ValueError: There is no terminal.
         """
         if not self._stream.isatty():
-            raise ValueError("StopKey needs a terminal: run the program in one, or give another function to stop_when")
+            raise ValueError("StopKey needs a terminal: run the program in one, or pass another function as stop_when")
         self._before = termios.tcgetattr(self._stream)
         tty.setcbreak(self._stream)
         return self
@@ -78,11 +78,11 @@ class StopKey:
 
 @final
 class Watchdog:
-    """Calls a function, in a thread of its own, unless it is fed in time.
+    """Calls a function in its own thread unless it is fed in time.
 
     Args:
-        seconds: In which time; ``None``: it never calls.
-        bark: What to call with the watchdog, once.
+        seconds: Timeout; ``None``: never calls.
+        bark: Function to call once, with the watchdog.
     """
 
     def __init__(self, seconds: float | None, bark: Callable[[Watchdog], None]) -> None:
@@ -93,13 +93,13 @@ class Watchdog:
             threading.Thread(target=self._watch, name="metaroll-watchdog", daemon=True).start()
 
     def feed(self) -> None:
-        """All is well."""
+        """Restart the timeout."""
         with self._changed:
             self._fed = True
             self._changed.notify()
 
     def cancel(self) -> None:
-        """Watch no longer."""
+        """Stop watching."""
         with self._changed:
             self._done = True
             self._changed.notify()
@@ -119,10 +119,10 @@ class Watchdog:
 
 
 def stop_for_sure(stop: Callable[[], None], name: str) -> None:
-    """Call ``stop`` until it has worked, whatever interrupts it; what has interrupted it is raised afterwards.
+    """Call ``stop`` until it succeeds, despite interrupts; an interrupt is raised afterwards.
 
     Raises:
-        DeviceError: It fails again and again.
+        DeviceError: It fails repeatedly.
     """
     failure: Exception | None = None
     interrupt: BaseException | None = None
@@ -133,7 +133,7 @@ def stop_for_sure(stop: Callable[[], None], name: str) -> None:
             break
         except Exception as error:
             failure = error
-        except BaseException as error:  # Ctrl-C must not come between
+        except BaseException as error:  # Ctrl-C must not prevent it
             interrupt = error
     if failure is not None:
         raise DeviceError(
@@ -144,7 +144,7 @@ def stop_for_sure(stop: Callable[[], None], name: str) -> None:
 
 
 _ACTING: weakref.WeakSet[Any] = weakref.WeakSet()
-"""Devices that are to be stopped when the program ends."""
+"""Devices to stop when the program ends."""
 
 
 def stop_at_exit(device: _Stoppable) -> None:
@@ -154,7 +154,7 @@ def stop_at_exit(device: _Stoppable) -> None:
 
 @atexit.register
 def stop_all() -> None:
-    """Halt all devices that are to be stopped when the program ends."""
+    """Halt all devices registered by ``stop_at_exit``."""
     for device in list(_ACTING):
         with contextlib.suppress(Exception):
             device.halt("the program has ended")

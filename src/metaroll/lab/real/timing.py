@@ -1,4 +1,4 @@
-"""Steps of equal length on a clock that never goes back, and what is reported of them."""
+"""Steps of equal length on a monotonic clock, and statistics about them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Protocol, final
 __all__ = ["Clock", "MonotonicClock", "RateControl", "Timing"]
 
 _SLACK = 1e-9
-"""Seconds by which a step may be late before that counts: the resolution of the clock."""
+"""Seconds by which a step may be late without counting as such: the resolution of the clock."""
 
 
 class Clock(Protocol):
-    """Seconds from any start, which only increase, and a way to let them pass."""
+    """A monotonic clock in seconds from an arbitrary start, and a way to sleep."""
 
     def now(self) -> float: ...
 
@@ -22,10 +22,10 @@ class Clock(Protocol):
 
 @final
 class MonotonicClock:
-    """The clock of the machine that nobody sets."""
+    """The monotonic clock of the machine."""
 
     def now(self) -> float:
-        """Seconds since any start."""
+        """Seconds since an arbitrary start."""
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
@@ -35,17 +35,17 @@ class MonotonicClock:
 
 @dataclass
 class Timing:
-    """How steps of an episode came in time.
+    """Timing of the steps of an episode.
 
     Attributes:
-        steps: How many there were.
+        steps: Number of steps.
         overruns: Steps that took longer than ``dt`` (the policy, or the device, was too slow).
-        longest_overrun: By how many seconds, at most.
-        skipped_ticks: Times of steps that had passed altogether when a step was done.
-        late: Observations that came after their time, but within the timeout.
-        lost: Observations that did not come, so that the last one was shown again.
-        stale: Packets that were older than one that had come before.
-        invalid: Packets that held no observation: NaN, or something else.
+        longest_overrun: Longest overrun in seconds.
+        skipped_ticks: Number of ticks that a long step skipped entirely.
+        late: Observations that arrived after their time, but within the timeout.
+        lost: Observations that did not arrive, so that the last one was repeated.
+        stale: Packets older than one that had arrived before.
+        invalid: Packets without a valid observation: NaN, or something else.
     """
 
     steps: int = 0
@@ -74,11 +74,11 @@ class Timing:
 
 @final
 class RateControl:
-    """Ticks at ``start + k * dt``: a step that is too long shortens the next one, and shifts none.
+    """Ticks at ``start + k * dt``: a step that is too long shortens the next one, and delays none.
 
     Args:
         dt: Seconds between ticks.
-        clock: What time it is.
+        clock: The clock.
     """
 
     def __init__(self, dt: float, clock: Clock) -> None:
@@ -86,7 +86,7 @@ class RateControl:
         self._start, self._tick = clock.now(), 0
 
     def start(self) -> None:
-        """Tick number 0 is now."""
+        """Set tick 0 to now."""
         self._start, self._tick = self._clock.now(), 0
 
     @property
@@ -98,7 +98,7 @@ class RateControl:
         """Wait for the next tick.
 
         Returns:
-            By how many seconds it has passed already (0 in time), and how many further ticks have passed with it.
+            Seconds since that tick if it has passed already (0 if on time), and the number of further ticks passed.
         """
         self._tick += 1
         late = self.elapsed - self._tick * self._dt

@@ -1,4 +1,4 @@
-"""Compares groups of runs that differ in their seeds: interquartile means, differences, probability of improvement."""
+"""Compares groups of runs over their seeds: interquartile means, differences, probability of improvement."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from metaroll.training.evaluation.evaluation_metrics import interval_of_mean
 __all__ = ["GroupComparison", "GroupSummary", "compare_groups", "summarize_group"]
 
 _NUM_REPS, _TAIL = 10_000, 0.025
-# Of few runs the basic bootstrap gives bounds beyond all of them, and shares beyond 0 and 1; Agarwal et al. (2021)
+# With few runs the basic bootstrap gives bounds beyond all of them, and shares beyond 0 and 1; Agarwal et al. (2021)
 # recommend percentiles.
 _METHOD = "percentile"
 
@@ -49,11 +49,11 @@ class GroupComparison:
     """How X compares with Y; 95 % percentile bootstrap intervals over runs (pairs of them), NaN for a single run.
 
     Attributes:
-        paired: Whether runs of one seed belong together.
+        paired: Whether runs with the same seed were paired.
         difference: Mean score of X minus that of Y.
         difference_interval: Its interval.
-        improvement: How likely a run of X scores above one of Y (of the same pair) in the same task; ties count half.
-            NaN for a single run of each, which tell nothing of others.
+        improvement: Probability that a run of X scores above one of Y (of the same pair) in the same task; ties count
+            half. NaN for a single run of each.
         improvement_interval: Its interval.
     """
 
@@ -78,11 +78,11 @@ def compare_groups(x: Any, y: Any, *, paired: bool) -> GroupComparison:
     Args:
         x: Scores of X.
         y: Scores of Y.
-        paired: Whether run i of X and run i of Y belong together (the same seed, so the same tasks and starts).
+        paired: Whether run i of X and run i of Y form a pair (the same seed, so the same tasks and starts).
 
     Raises:
-        ShapeError: The groups do not go together.
-        ValueError: A score is NaN or infinite; it would be neither a win nor a loss.
+        ShapeError: The shapes of the groups do not match.
+        ValueError: A score is NaN or infinite, so that it would be neither a win nor a loss.
     """
     first, second = _runs(x), _runs(y)
     if first.shape[1] != second.shape[1] or (paired and len(first) != len(second)):
@@ -107,7 +107,7 @@ def compare_groups(x: Any, y: Any, *, paired: bool) -> GroupComparison:
 
 
 def _differences(x: np.ndarray, y: np.ndarray) -> Iterator[np.ndarray]:
-    """Differences of the means of runs that are drawn anew in both groups."""
+    """Differences between the means of runs resampled in both groups."""
     for size, drawn in resample_blocks(_NUM_REPS, len(x) + len(y), 0):
         means = [group[drawn.integers(0, len(group), size=(size, len(group)))].mean(axis=1) for group in (x, y)]
         yield means[0] - means[1]

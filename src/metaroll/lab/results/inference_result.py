@@ -1,4 +1,4 @@
-"""What an inference has found: the posterior of a simulator's parameters, and what it predicts."""
+"""The result of an inference: the posterior of a simulator's parameters, and what it predicts."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ __all__ = ["ONE_MORE_ROUND", "PAGE", "Inference", "Traces"]
 
 PAGE = "report.html"
 """The page about an inference, in its folder."""
-ONE_MORE_ROUND = "the posterior fails tests that more simulations mend: one more round"
-"""What is said when a round beyond ``InferenceOptions.rounds`` begins."""
+ONE_MORE_ROUND = "the posterior fails tests that more simulations can fix: one more round"
+"""The message when a round beyond ``InferenceOptions.rounds`` begins."""
 _IDENTIFIED = 0.5
-"""Share of the prior's deviation below which data counts as telling something of a parameter."""
+"""Share of the prior's deviation below which a parameter counts as identified by the data."""
 
 
 class Traces(NamedTuple):
-    """A recorded rollout, and what simulations of its actions say, anew from its states with every segment.
+    """A recorded rollout and simulations of its actions, restarted from its states at every segment.
 
     Attributes:
-        labels: Of the S states (or observations).
-        dt: Time step in s; ``None`` where it is not known.
+        labels: Labels of the S states (or observations).
+        dt: Time step in s; ``None`` if not known.
         recorded: ``(T, S)``.
         simulated: One simulation for each of n draws of the posterior, ``(n, T, S)``; NaN where it failed.
-        nominal: With the parameters that the simulator had before, ``(T, S)``.
-        held_out: Whether inference did not see it.
+        nominal: Simulated with the nominal parameters, ``(T, S)``.
+        held_out: Whether it was held out from inference.
     """
 
     labels: tuple[str, ...]
@@ -46,21 +46,21 @@ class Traces(NamedTuple):
 
 @dataclass(frozen=True)
 class Inference:
-    """What ``infer`` has found.
+    """The result of ``infer``.
 
     Attributes:
         env: Name of the simulator.
-        posterior: Over its parameters.
-        nominal: Name -> value before.
+        posterior: Posterior over its parameters.
+        nominal: Name -> nominal value.
         traces: Predictions, the held-out rollouts first.
-        failed: Sets of parameters whose simulation gave no result, also where it was made by an earlier run.
-        options: How it was made.
-        folder: Where all of it is.
+        failed: Number of parameter sets whose simulation failed, including those of earlier runs.
+        options: Its settings.
+        folder: Folder with all files.
         checks: Verdicts of the checks, JSON types.
-        noise: Of the sensors: ``text``, ``how``, and by label ``std`` (what simulations have) and ``found`` (in the
+        noise: Sensor noise: ``text``, ``how``, and by label ``std`` (what simulations have) and ``found`` (in the
             rollouts), JSON types; ``found_in_rollouts`` where these differ.
-        recordings: How many rollouts there were, and how long they are, in words.
-        doubts: What looks wrong with them, as ``metaroll import-log`` says it.
+        recordings: Number and length of the rollouts, in words.
+        doubts: What looks wrong with them, as reported by ``metaroll import-log``.
     """
 
     env: str
@@ -77,11 +77,11 @@ class Inference:
 
     @property
     def trusted(self) -> bool:
-        """Whether the checks, where there are any, leave the posterior as something to train on."""
+        """Whether the posterior is fit to train on according to the checks, if there are any."""
         return not self.checks or bool(self.checks["passed"] or self.checks["too_wide"])
 
     def rows(self) -> list[dict[str, Any]]:
-        """For each parameter: prior, nominal value, posterior, and whether the data says something of it."""
+        """For each parameter: prior, nominal value, posterior, and whether the data identifies it."""
         prior, draws = self.posterior.prior, self.posterior.draws
         low, high = np.quantile(draws, [0.05, 0.95], axis=0)
         rows = []
@@ -104,40 +104,40 @@ class Inference:
         return rows
 
     def errors(self) -> dict[str, float]:
-        """Root mean squared error of predictions, in deviations of what was recorded: posterior mean and nominal.
+        """Root mean squared error of predictions, in standard deviations of the recording: posterior mean and nominal.
 
-        ``noise`` is what noise of sensors alone makes of it: where it was found, none predicts better.
+        ``noise`` is the error from sensor noise alone, if it was found: no prediction can do better.
         """
-        told = [trace for trace in self.traces if trace.held_out] or list(self.traces)
-        found: dict[str, list[float]] = {"posterior": [], "nominal": [], "noise": []}
-        for trace in told:
+        traces = [trace for trace in self.traces if trace.held_out] or list(self.traces)
+        rmse: dict[str, list[float]] = {"posterior": [], "nominal": [], "noise": []}
+        for trace in traces:
             scale = trace.recorded.std(axis=0) + 1e-12
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", RuntimeWarning)  # of rows that no draw could simulate
+                warnings.simplefilter("ignore", RuntimeWarning)  # rows that no draw could simulate
                 mean = np.nanmean(trace.simulated, axis=0)
                 for name, guess in (("posterior", mean), ("nominal", trace.nominal)):
-                    found[name].append(float(np.sqrt(np.nanmean(((guess - trace.recorded) / scale) ** 2))))
+                    rmse[name].append(float(np.sqrt(np.nanmean(((guess - trace.recorded) / scale) ** 2))))
                 noisy = np.array([std or 0.0 for std in self.noise.get("found", {}).values()])
-                found["noise"].append(
+                rmse["noise"].append(
                     float(np.sqrt(np.mean(np.square(noisy / scale)))) if noisy.shape == scale.shape else 0.0
                 )
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # of rollouts that none could simulate
-            return {name: float(np.nanmean(values)) for name, values in found.items()}
+            warnings.simplefilter("ignore", RuntimeWarning)  # rollouts that no draw could simulate
+            return {name: float(np.nanmean(values)) for name, values in rmse.items()}
 
     def error_text(self) -> str:
         """``errors`` in words."""
-        told = self.errors()
-        if not math.isfinite(told["posterior"]):
+        errors = self.errors()
+        if not math.isfinite(errors["posterior"]):
             return (
-                "predictions: none, since no simulation with draws of the posterior has worked; the prior may reach "
-                "where the simulator fails, or the posterior is wrong"
+                "predictions: none, since all simulations with draws from the posterior failed; the prior may cover "
+                "parameters at which the simulator fails, or the posterior is wrong"
             )
-        text = f"predictions are off by {told['posterior']:.3g} of what a column's entries differ by (their deviation)"
-        text += f" with the posterior, {told['nominal']:.3g} with the nominal parameters"
-        if not math.isfinite(told["nominal"]):
-            text = text.rpartition(",")[0] + "; with the nominal parameters the simulator fails"
-        return text + (f"; noise of sensors alone makes {told['noise']:.3g}" if told["noise"] else "")
+        text = f"predictions are off by {errors['posterior']:.3g} standard deviations of a column's entries"
+        text += f" with the posterior, {errors['nominal']:.3g} with the nominal parameters"
+        if not math.isfinite(errors["nominal"]):
+            text = text.rpartition(",")[0] + "; the simulator fails with the nominal parameters"
+        return text + (f"; sensor noise alone accounts for {errors['noise']:.3g}" if errors["noise"] else "")
 
     def to_dict(self) -> dict[str, Any]:
         """All numbers, JSON types."""

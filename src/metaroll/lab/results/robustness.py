@@ -1,4 +1,4 @@
-"""How the return of a policy depends on domain parameters: measured on a grid of them."""
+"""Measures how the return of a policy depends on domain parameters, on a grid of them."""
 
 from __future__ import annotations
 
@@ -144,12 +144,12 @@ def robustness_map(
     Args:
         policy: As for ``RolloutEngine``.
         env: As for ``RolloutEngine``, with parameters that ``DomainParamUpdate`` can set; wrappers that randomize it
-            take no part.
+            are bypassed.
         grid: Name -> values, of one or two parameters.
         num_episodes: Episodes at each point.
-        max_steps: Truncate episodes after so many steps; ``None`` means the environment's own limit.
-        training: What the policy was trained with, to be drawn in: a randomizer (the middle 95 % of its draws), or name
-            -> (lowest, highest value).
+        max_steps: Truncate episodes after this number of steps; ``None`` means the environment's own limit.
+        training: What the policy was trained with, to be shown in plots: a randomizer (the middle 95 % of its draws),
+            or name -> (lowest, highest value).
         confidence: Level of the intervals.
         seed: Seed of the episodes, the same at each point; ``None`` means fresh entropy.
         pool: Workers; ``None`` runs in this process.
@@ -208,18 +208,18 @@ def _checked_grid(grid: Any) -> dict[str, np.ndarray]:
 
 
 def _try_out(source: EnvSource, names: Sequence[str], updates: Sequence[DomainParamUpdate]) -> dict[str, float]:
-    """Nominal values of ``names``, after setting all points of the grid once, so that wrong ones are found at once."""
-    made = source.make()
+    """Nominal values of ``names``; sets every point of the grid once, so that invalid ones are found early."""
+    env = source.make()
     try:
-        owner = layer_with(made, "get_nominal_domain_param")
-        known = dict(owner.get_nominal_domain_param()) if owner is not None else {}
-        missing = [name for name in names if name not in known]
-        known.update(read_domain_params(made, missing))
+        owner = layer_with(env, "get_nominal_domain_param")
+        values = dict(owner.get_nominal_domain_param()) if owner is not None else {}
+        missing = [name for name in names if name not in values]
+        values.update(read_domain_params(env, missing))
         for update in updates:
-            update(made)
+            update(env)
     finally:
-        source.close(made)
-    return {name: float(known[name]) for name in names if name in known}
+        source.close(env)
+    return {name: float(values[name]) for name in names if name in values}
 
 
 def _training_ranges(

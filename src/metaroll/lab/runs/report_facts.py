@@ -1,4 +1,4 @@
-"""What a run folder holds for its report: read only, and as much as can be read where something is damaged."""
+"""Reads a run folder for its report, as far as it is readable if something is damaged; never writes."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class RunFacts:
     Attributes:
         name: Name of its folder.
         metrics: Lines of ``metrics.jsonl``.
-        phase: Phase of the metrics that evaluations have; ``None`` without any.
-        evaluation: What ``newest_evaluation`` finds; empty where training has evaluated later, or nothing is stored.
+        phase: Phase of evaluations in the metrics; ``None`` if there are none.
+        evaluation: Result of ``newest_evaluation``; empty if training has evaluated later, or nothing is stored.
         summary: ``summary.json``; empty without it.
         config: ``config.yaml``; empty without it.
-        split: How training tasks and held-out tasks lie to one another.
+        split: How training tasks and held-out tasks are separated.
         robustness: Robustness maps, as ``RobustnessMap.to_dict`` has them.
         problems: What could not be read, and why.
     """
@@ -59,32 +59,32 @@ class RunFacts:
 
 
 def read_facts(folder: str | Path) -> RunFacts:
-    """Read the run in ``folder``; what is damaged is named in ``problems``, and left out.
+    """Read the run in ``folder``; damaged parts are left out and listed in ``problems``.
 
     Raises:
-        FileNotFoundError: There is nothing of a run.
+        FileNotFoundError: The folder has no files of a run.
     """
     folder, problems = Path(folder), []
 
-    def tried(path: Path, read: Callable[[Path], Any], kind: type) -> Any:
+    def read_or_empty(path: Path, read: Callable[[Path], Any], kind: type) -> Any:
         if not path.is_file():
             return kind()
         try:
-            found = read(path)
-            if not isinstance(found, kind):
-                raise ValueError(f"it must hold a {kind.__name__}, got {type(found).__name__}")
+            content = read(path)
+            if not isinstance(content, kind):
+                raise ValueError(f"it must hold a {kind.__name__}, got {type(content).__name__}")
         except (OSError, ValueError, KeyError, TypeError) as error:
             problems.append(f"{path.name} is left out: {' '.join(str(error).split())}")
             return kind()
-        return found
+        return content
 
     if not any((folder / name).is_file() for name in (FILE_NAME, CONFIG_FILE, SUMMARY_FILE, EVALUATION_FILE)):
         raise FileNotFoundError(f"{folder} holds no run: there is no {FILE_NAME}, no {CONFIG_FILE}, no summary.json")
-    metrics = tried(folder / FILE_NAME, read_metrics, list)
-    summary = tried(folder / SUMMARY_FILE, read_json, dict)
-    epochs, newest = newest_evaluation(summary, tried(folder / EVALUATION_FILE, read_json, dict))
-    told = [row for row in metrics if row["phase"] != "train"]  # where MAML logs the return after adaptation, too
-    rows = [row for row in told if row["metric"] in STANDS_FOR_EVALUATION and row["task"] is None]
+    metrics = read_or_empty(folder / FILE_NAME, read_metrics, list)
+    summary = read_or_empty(folder / SUMMARY_FILE, read_json, dict)
+    epochs, newest = newest_evaluation(summary, read_or_empty(folder / EVALUATION_FILE, read_json, dict))
+    evaluated = [row for row in metrics if row["phase"] != "train"]  # MAML also logs the return after adaptation there
+    rows = [row for row in evaluated if row["metric"] in STANDS_FOR_EVALUATION and row["task"] is None]
     phases = [row["phase"] for row in rows]
     if epochs >= 0 and rows and rows[-1]["iteration"] + 1 > epochs:
         problems.append(
@@ -92,26 +92,26 @@ def read_facts(folder: str | Path) -> RunFacts:
             f"{rows[-1]['iteration'] + 1}. `metaroll evaluate` makes a new one."
         )
         newest = {}
-    maps = [tried(path, read_json, dict) for path in sorted(folder.glob("robustness-*.json"))]
+    maps = [read_or_empty(path, read_json, dict) for path in sorted(folder.glob("robustness-*.json"))]
     return RunFacts(
         name=folder.resolve().name,
         metrics=metrics,
         phase=phases[-1] if phases else None,
         evaluation=newest,
         summary=summary,
-        config=tried(folder / CONFIG_FILE, read_yaml, dict),
-        split=tried(folder / TASK_SPLIT_FILE, read_json, dict),
-        robustness=[found for found in maps if found.get("grid")],
+        config=read_or_empty(folder / CONFIG_FILE, read_yaml, dict),
+        split=read_or_empty(folder / TASK_SPLIT_FILE, read_json, dict),
+        robustness=[robustness_map for robustness_map in maps if robustness_map.get("grid")],
         problems=problems,
     )
 
 
 def newest_evaluation(summary: Mapping[str, Any], evaluation: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
-    """Finished epochs at the newer of the final evaluation of training and one of ``metaroll evaluate``, and that.
+    """The newer of the final evaluation of training and that of ``metaroll evaluate``, after its finished epochs.
 
     Args:
         summary: Content of ``summary.json``; empty without it.
-        evaluation: Content of ``evaluation.json``; empty without it. It counts where both are as new.
+        evaluation: Content of ``evaluation.json``; empty without it. It is preferred if both are equally new.
     """
     counts = [number_of(summary.get("epochs")), number_of(evaluation.get("epoch"))]
     epochs = [int(count) if math.isfinite(count) else -1 for count in counts]

@@ -1,4 +1,4 @@
-"""What lies in a folder of runs: how far each is, what it returned, and what is damaged; reads only."""
+"""Reports on the runs in a folder: their progress, their returns, and what is damaged; never writes."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ class RunReport:
     """One run, as far as it can be read.
 
     Attributes:
-        folder: Where it lies.
-        state: ``running`` (a process holds its lock), ``finished``, ``interrupted`` (can be resumed), ``stopped`` (it
-            was started from Python, so that nobody but its script knows how long it goes) or ``damaged``.
-        ended_early: Whether it has finished before its last epoch, as the algorithm saw no more to gain.
+        folder: Folder of the run.
+        state: ``running`` (a process holds its lock), ``finished``, ``interrupted`` (can be resumed), ``stopped``
+            (started from Python, so that only its script knows how long it runs) or ``damaged``.
+        ended_early: Whether it finished before its last epoch, because the algorithm could not improve any further.
         algo: Name of the algorithm.
         env: Name of the environment; ``None`` for runs from Python.
         seed: Seed of the run.
         epochs_done: Finished epochs.
-        epochs_total: Epochs that it was told to train.
+        epochs_total: Number of epochs requested.
         env_steps: Environment steps so far.
         newest_return: Mean return on held-out tasks (after adaptation, if it adapts), in the newest evaluation.
         newest_return_epoch: Finished epochs at that evaluation.
-        problem: What is damaged, and the hint.
+        problem: What is damaged, and a hint.
     """
 
     folder: Path
@@ -69,7 +69,7 @@ class RunReport:
 
 
 def find_runs(root: Path, depth: int = _DEPTH) -> list[Path]:
-    """Folders of runs in ``root`` and below; folders that cannot be read are among them."""
+    """Folders of runs in ``root`` and below, including folders that cannot be read."""
     if _is_run(root):
         return [root]
     try:
@@ -82,10 +82,10 @@ def find_runs(root: Path, depth: int = _DEPTH) -> list[Path]:
 def _is_run(folder: Path) -> bool:
     marks = [name for name in (FILE_NAME, _SNAPSHOTS, CONFIG_FILE) if os.path.lexists(folder / name)]
     if (folder / CONFIG_FILE).is_dir():
-        marks.remove(CONFIG_FILE)  # of somebody else, and it would hide the runs beside it
+        marks.remove(CONFIG_FILE)  # not ours, and it would hide the runs beside it
     if marks != [CONFIG_FILE] or os.path.lexists(folder / LOCK_FILE):
         return bool(marks)
-    # Many programs write a config.yaml; on its own it is a run only if it says so, or cannot be read.
+    # Many programs write a config.yaml; on its own it is a run only if marked as one, or if unreadable.
     try:
         return _HEAD in read_yaml(folder / CONFIG_FILE)
     except (OSError, ValueError):
@@ -99,12 +99,12 @@ def read_run(folder: Path) -> RunReport:
     problems: list[str] = []
     for read in (_facts_of_config, _facts_of_metrics, functools.partial(_facts_of_snapshots, running=running)):
         try:
-            found = read(folder)
-        except Exception as error:  # whatever a broken file leads to
+            new_facts = read(folder)
+        except Exception as error:  # a broken file can raise anything
             problems.append(" ".join(str(error).split()) or type(error).__name__)
             continue
-        found["epochs_done"] = max(facts.get("epochs_done", 0), found.get("epochs_done", 0))
-        facts = {**found, **facts, "epochs_done": found["epochs_done"]}
+        new_facts["epochs_done"] = max(facts.get("epochs_done", 0), new_facts.get("epochs_done", 0))
+        facts = {**new_facts, **facts, "epochs_done": new_facts["epochs_done"]}
     done, ended_early = facts.get("epochs_done", 0), False
     try:
         summary = read_summary(folder)
@@ -118,38 +118,38 @@ def read_run(folder: Path) -> RunReport:
     if problems or running:
         state = "damaged" if problems else "running"
     elif state == "interrupted" and summary.get("ended_early") is True and summary.get("epochs") == done:
-        state, ended_early = "finished", True  # as it says of itself, and not of an earlier time
+        state, ended_early = "finished", True  # its own summary, not one from an earlier session
     return RunReport(folder=folder, state=state, problem="; ".join(problems[:1]), ended_early=ended_early, **facts)
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
-    """``summary.json``, with which a run ends; empty without it."""
+    """Content of ``summary.json``, written at the end of a run; empty without it."""
     path = folder / SUMMARY_FILE
-    found = read_json(path) if os.path.lexists(path) else {}
-    return found if isinstance(found, dict) else {}
+    summary = read_json(path) if os.path.lexists(path) else {}
+    return summary if isinstance(summary, dict) else {}
 
 
 def ends_with_evaluation(summary: Mapping[str, Any], epochs_done: int, evaluated: int, metric: str) -> bool:
-    """Whether ``summary`` holds an evaluation that is newer than those on the way.
+    """Whether ``summary`` holds an evaluation that is newer than those during training.
 
     Args:
         summary: From ``read_summary``.
-        epochs_done: Finished epochs of the run; a summary of more than these is of an earlier time.
-        evaluated: Finished epochs at the newest evaluation on the way.
-        metric: The number that evaluations are compared by.
+        epochs_done: Finished epochs of the run; a summary with more epochs is outdated.
+        evaluated: Finished epochs at the newest evaluation during training.
+        metric: The metric that evaluations are compared by.
     """
-    wanted = {"epochs": int, "env_steps": int, metric: int | float}
-    if not all(isinstance(summary.get(name), kind) for name, kind in wanted.items()):
+    types = {"epochs": int, "env_steps": int, metric: int | float}
+    if not all(isinstance(summary.get(name), kind) for name, kind in types.items()):
         return False
     return evaluated < summary["epochs"] <= epochs_done
 
 
 def _facts_of_config(folder: Path) -> dict[str, Any]:
-    """Names and numbers of ``config.yaml``; nothing for a run from Python, which may have another one, or none."""
+    """Facts from ``config.yaml``; empty for a run from Python, which may have an unrelated one, or none."""
     path = folder / CONFIG_FILE
     if not os.path.lexists(path):
         if _was_started_by_command(folder):
-            raise SnapshotError(f"{path} is missing: restore it from a copy, or train anew")
+            raise SnapshotError(f"{path} is missing: restore it from a copy, or train again")
         return {}
     if (
         path.is_file()
@@ -165,12 +165,12 @@ def _facts_of_config(folder: Path) -> dict[str, Any]:
     for (name, value), kind in zip(facts.items(), (str, str, int, int), strict=True):
         if not isinstance(value, kind):
             option = name.removesuffix("_total")
-            raise SnapshotError(f"{option} in {path} is {value!r}: restore the file from a copy, or train anew")
+            raise SnapshotError(f"{option} in {path} is {value!r}: restore the file from a copy, or train again")
     return facts
 
 
 def _was_started_by_command(folder: Path) -> bool:
-    """Whether the newest snapshot says that it belongs to a run of the command line."""
+    """Whether the newest snapshot is marked as part of a run of the command line."""
     try:
         return "command" in (load_snapshot(folder).manifest.get("config") or {})
     except (SnapshotError, OSError):
@@ -178,18 +178,18 @@ def _was_started_by_command(folder: Path) -> bool:
 
 
 def _facts_of_snapshots(folder: Path, running: bool) -> dict[str, Any]:
-    """What the newest snapshot says; an error if the run could not go on from it."""
+    """Facts from the newest snapshot; an error if the run could not continue from it."""
     newest = latest(folder)
     if newest is None:
         path = folder / _SNAPSHOTS
         if os.path.lexists(path) and not path.is_dir():
-            raise SnapshotError(f"{path} must be a folder: move away what is there now")
+            raise SnapshotError(f"{path} must be a folder: move the existing file away")
         return {}
     try:
         snapshot = load_snapshot(folder)
         check_metrics(folder, snapshot)
     except (SnapshotError, OSError):
-        if running and latest(folder) != newest:  # it was replaced by a newer one in the meantime
+        if running and latest(folder) != newest:  # replaced by a newer one in the meantime
             return _facts_of_snapshots(folder, running)
         raise
     facts: dict[str, Any] = {"epochs_done": snapshot.iteration}
@@ -199,7 +199,7 @@ def _facts_of_snapshots(folder: Path, running: bool) -> dict[str, Any]:
 
 
 def _facts_of_metrics(folder: Path) -> dict[str, Any]:
-    """Epochs, environment steps and the newest return of ``metrics.jsonl``, which is read from its end."""
+    """Epochs, environment steps and the newest return in ``metrics.jsonl``, read from its end."""
     path = folder / FILE_NAME
     if not os.path.lexists(path):
         return {}
@@ -215,7 +215,7 @@ def _facts_of_metrics(folder: Path) -> dict[str, Any]:
         for place in itertools.chain([line], lines):
             if any(data.find(name, place.start, place.stop) >= 0 for name in names):
                 row = _row(data, place)
-                # MAML logs the return after adaptation in training, too.
+                # MAML also logs the return after adaptation in training.
                 if row["metric"] in STANDS_FOR_EVALUATION and row["task"] is None and row["phase"] != "train":
                     value = row["value"] if isinstance(row["value"], int | float) else None  # NaN is written as null
                     return {**facts, "newest_return": value, "newest_return_epoch": row["iteration"] + 1}
@@ -223,7 +223,7 @@ def _facts_of_metrics(folder: Path) -> dict[str, Any]:
 
 
 def _lines_from_end(data: bytes) -> Iterator[slice]:
-    """Where lines are, the last one first; half of one, which a run that was killed leaves, is left out."""
+    """Positions of the lines, last one first; skips an incomplete last line of a run that was killed."""
     end = data.rfind(b"\n")
     while end >= 0:
         begin = data.rfind(b"\n", 0, end) + 1

@@ -94,7 +94,7 @@ class LocalRunner(RunnerServices):
         engine: How rollouts are run (``EngineConfig(transport="ray", on_error="drop")``); ``None`` means the defaults.
             What becomes of invalid rollouts, and of errors, counts for those of training alone.
         timeouts: When a silent worker is given up and replaced; ``None`` means those of ``engine``.
-        loggers: Who is shown the numbers of the run, too (``TensorBoardLogger``, ``WandbLogger``).
+        loggers: Further destinations for the numbers of the run (``TensorBoardLogger``, ``WandbLogger``).
     """
 
     @understands(former=_with_engine)
@@ -116,8 +116,8 @@ class LocalRunner(RunnerServices):
     ) -> None:
         with named_as({"config": "engine"}):
             engine = config_of(EngineConfig, engine, {} if timeouts is None else {"timeouts": timeouts})
-        given = [check_whole(option_name("num_workers"), num_workers), check_whole(option_name("max_cpus"), max_cpus)]
-        self._engine = replace(engine, num_workers=max(*given, engine.num_workers))
+        counts = [check_whole(option_name("num_workers"), num_workers), check_whole(option_name("max_cpus"), max_cpus)]
+        self._engine = replace(engine, num_workers=max(*counts, engine.num_workers))
         seed = fresh_seed() if seed is None else check_seed(option_name("seed"), seed)
         if config is not None and not isinstance(config, Mapping):
             raise TypeError(f"config must be a dict to keep with the run, or None, got {described(config)}")
@@ -148,7 +148,7 @@ class LocalRunner(RunnerServices):
         worker_class: Any = None,
         worker_args: Mapping[str, Any] | None = None,
     ) -> None:
-        """Take an algorithm and the environment that it learns in.
+        """Set the algorithm and the environment that it learns in.
 
         Args:
             algo: Has ``train(runner)``; sampling needs ``policy`` and ``max_path_length``.
@@ -198,7 +198,7 @@ class LocalRunner(RunnerServices):
         self._store.begin(self._exist_ok, self._config)
         self._args, self._restored, self._origin = args, None, None
         self._callbacks.begin()
-        self.save(0)  # from here on the run can be killed at any moment
+        self.save(0)  # from here on the run can be killed at any time
         self._store.metrics.loggers.open(self.run_dir, 0)
         return self._run(algo)
 
@@ -210,29 +210,29 @@ class LocalRunner(RunnerServices):
         store_paths: bool | None = None,
         pause_for_plot: bool | None = None,
     ) -> Any:
-        """Go on where the restored snapshot was written; arguments that are not given stay as they were saved.
+        """Continue from the restored snapshot; arguments that are not given stay as they were saved.
 
-        Training ends at once where a callback has a reason to (see ``stop_reason``): the same target is reached still.
+        Training ends at once if a callback still has a reason to stop (see ``stop_reason``).
 
         Args:
-            n_epochs: Number of epochs, those that are finished among them; fewer than these train nothing.
-            batch_size, plot, store_paths, pause_for_plot: As of ``train``, from now on.
+            n_epochs: Number of epochs, including finished ones; with fewer than these nothing is trained.
+            batch_size, plot, store_paths, pause_for_plot: As for ``train``, from now on.
 
         Raises:
             NotSetupError: Nothing was restored.
-            ValueError: An argument makes no sense.
+            ValueError: An argument is invalid.
         """
         if self._restored is None or self._args is None:
             raise NotSetupError("resume needs restore(from_dir) first (and before it the same setup(algo, env))")
         algo = self._require_setup("resume").algo
-        given = {
+        replaced = {
             "n_epochs": n_epochs,
             "batch_size": batch_size,
             "plot": plot,
             "store_paths": store_paths,
             "pause_for_plot": pause_for_plot,
         }
-        args = replace(self._args, **{name: value for name, value in given.items() if value is not None})
+        args = replace(self._args, **{name: value for name, value in replaced.items() if value is not None})
         self._check_can_write(algo, args)
         self.check_resumes(args.n_epochs)
         snapshot, from_dir = self._restored
@@ -252,8 +252,8 @@ class LocalRunner(RunnerServices):
     def restore(self, from_dir: str | Path, from_epoch: int | str = "last") -> TrainArgs:
         """Load a snapshot into the algorithm that was set up; the saved arguments of ``train``. Writes nothing.
 
-        Without a run folder of its own the runner will go on in ``from_dir``, with the snapshot mode of that run.
-        Only the newest snapshot holds replay buffers: from an older one training goes on with fresh initial data.
+        Without its own run folder the runner will continue in ``from_dir``, with the snapshot mode of that run.
+        Only the newest snapshot holds replay buffers: from an older one training continues with fresh initial data.
 
         Args:
             from_dir: Folder of the run.
@@ -356,17 +356,17 @@ class LocalRunner(RunnerServices):
 
     @property
     def stop_reason(self) -> str | None:
-        """Why that was, in words."""
+        """Why it ended, in words."""
         return self._stop_reason
 
     @property
     def total_seconds(self) -> float:
-        """Seconds of training in all finished epochs, those before a resume among them."""
+        """Seconds of training in all finished epochs, including those before a resume."""
         return self._seconds
 
     @property
     def best(self) -> dict[str, Any] | None:
-        """``iteration``, ``metric`` and ``value`` of the best snapshot, where a ``KeepBest`` keeps one."""
+        """``iteration``, ``metric`` and ``value`` of the best snapshot, if a ``KeepBest`` keeps one."""
         return self._callbacks.best
 
     @property
@@ -380,7 +380,7 @@ class LocalRunner(RunnerServices):
         return 0 if self._args is None else self._args.n_epochs
 
     def ask_for(self, n_epochs: int) -> None:
-        """Train for another number of epochs than was asked for; for callbacks, while the run trains."""
+        """Change the requested number of epochs; for callbacks, while the run trains."""
         if self._args is None:
             raise NotSetupError("ask_for is for callbacks of a run that trains: call runner.train(n_epochs)")
         self._args = replace(self._args, n_epochs=check_whole("n_epochs", n_epochs, 0))
@@ -442,11 +442,11 @@ class LocalRunner(RunnerServices):
         self.log({f"time/{name}": value for name, value in times.items()})
         self.save(epoch + 1)
         ended = self._notify("on_epoch_end", epoch, dict(self._log.numbers))
-        said_so = "on_epoch_end of a callback returned False" if ended else None
-        self._stops(epoch + 1, self._callbacks.stop_reason(self) or said_so)
+        by_callback = "on_epoch_end of a callback returned False" if ended else None
+        self._stops(epoch + 1, self._callbacks.stop_reason(self) or by_callback)
 
     def _stops(self, epochs: int, reason: str | None) -> bool:
-        """Take note of the reason to end after so many finished epochs, if there is one."""
+        """Record the reason to end after ``epochs`` finished epochs, if there is one."""
         if reason is not None:
             self._stopped_after, self._stop_reason = epochs, reason
         return reason is not None
@@ -470,17 +470,17 @@ def _make_store(
     return RunStore(config.snapshot_dir, config.snapshot_mode, config.snapshot_gap, loggers, keep_last=config.keep_last)
 
 
-def _make_evaluator(given: _Evaluation, seed: int) -> Evaluator[Any]:
-    if isinstance(given, Evaluator):
-        return given
+def _make_evaluator(evaluation: _Evaluation, seed: int) -> Evaluator[Any]:
+    if isinstance(evaluation, Evaluator):
+        return evaluation
     seed = derive_seed("evaluation", seed)
-    if isinstance(given, EvaluationConfig):
-        return PolicyEvaluator(given, seed=seed)
-    if isinstance(given, MetaEvaluationConfig):
-        return MetaEvaluator(given, seed=seed)
-    if not isinstance(given, Mapping | None):
+    if isinstance(evaluation, EvaluationConfig):
+        return PolicyEvaluator(evaluation, seed=seed)
+    if isinstance(evaluation, MetaEvaluationConfig):
+        return MetaEvaluator(evaluation, seed=seed)
+    if not isinstance(evaluation, Mapping | None):
         raise TypeError(
             "evaluator must be an evaluator, the config of one, keywords of a MetaEvaluator or None, got "
-            f"{described(given)}"
+            f"{described(evaluation)}"
         )
-    return MetaEvaluator(**{"seed": seed, **(given or {})})
+    return MetaEvaluator(**{"seed": seed, **(evaluation or {})})

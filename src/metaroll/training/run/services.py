@@ -35,10 +35,10 @@ __all__ = ["RunnerServices"]
 
 
 class EpochLog:
-    """Numbers of the present epoch, by name (``<phase>/<metric>``; ``train`` goes without saying).
+    """Numbers of the current epoch, by name (``<phase>/<metric>``; ``train/`` is omitted).
 
     Attributes:
-        epoch: The present epoch.
+        epoch: The current epoch.
         numbers: Its numbers so far.
     """
 
@@ -69,13 +69,13 @@ class EpochLog:
 
 
 class RunnerServices(ABC):
-    """Serves the algorithm that was set up; how a run begins, goes on and ends is up to the subclass.
+    """Serves the algorithm that was set up; how a run begins, continues and ends is up to the subclass.
 
     Args:
         store: The run folder.
         seed: Seed of all rollouts.
         evaluator: Does ``evaluate``.
-        callbacks: Told about progress and evaluations.
+        callbacks: Notified of progress and evaluations.
     """
 
     def __init__(self, store: RunStore, seed: int, evaluator: Evaluator[Any], callbacks: Sequence[Any]) -> None:
@@ -143,9 +143,9 @@ class RunnerServices(ABC):
     ) -> Sequence[Any]:
         """Whole rollouts with at least ``batch_size`` steps (or exactly ``num_rollouts``); see ``Runner``.
 
-        Without ``batch_size`` that of ``train`` counts; without ``agent_update`` the algorithm's ``exploration_policy``
-        acts, else ``policy``; ``parameters`` replace those of what acts. Seeds come from the runner's own counter;
-        ``itr`` is for samplers that log it.
+        ``batch_size`` defaults to that of ``train``. The behavior policy is ``agent_update``, by default the
+        ``exploration_policy`` of the algorithm, else its ``policy``; ``parameters`` replace its parameters. Seeds come
+        from the runner's own counter; ``itr`` is for samplers that log it.
 
         Raises:
             ShapeError: ``parameters`` are neither ``(P,)`` nor a row for each ``env_update``; nothing was sampled.
@@ -229,16 +229,16 @@ class RunnerServices(ABC):
         actions: Any = None,
         deterministic: bool = False,
     ) -> Rollouts:
-        """Up to ``num_steps`` steps in each of ``num_slots`` rollouts that go on from call to call; see ``Runner``.
+        """Up to ``num_steps`` steps in each of ``num_slots`` rollouts that continue from call to call; see ``Runner``.
 
-        Half-done rollouts are part of snapshots: a resumed run goes on in the middle of its episodes.
+        Unfinished rollouts are part of snapshots: a resumed run continues in the middle of its episodes.
 
         Raises:
             ShapeError: ``parameters`` or ``actions`` have another shape; nothing was done.
-            TypeError: ``env_updates`` is a sampler that draws from a generator of its own only.
-            ValueError: ``num_slots``, ``env_updates`` or ``deterministic`` are others than in the calls before; or
+            TypeError: ``env_updates`` is a sampler that can only draw from its own generator.
+            ValueError: ``num_slots``, ``env_updates`` or ``deterministic`` differ from those of earlier calls; or
                 ``parameters`` or ``actions`` are ragged, hold no real numbers, or NaN or Inf; nothing was done.
-            ReplayError: After a resume, an environment does not do again what it did before.
+            ReplayError: After a resume, an environment does not reproduce what it did before.
         """
         source = self._require_setup("advance")
         request = LiveRequest(self._seed, num_slots, env_updates, deterministic)
@@ -264,7 +264,7 @@ class RunnerServices(ABC):
         source = self._require_setup("sample_parameters")
         stored = self._args is not None and self._args.store_paths
         explorer = source.explorer(num_domains, num_init_states_per_domain)
-        explorer.seed = self._seed  # that of a restored run may be another one
+        explorer.seed = self._seed  # a restored run may have another seed
         groups = explorer.sample_groups(
             param_sets,
             eval=deterministic,
@@ -278,8 +278,8 @@ class RunnerServices(ABC):
     def evaluate(self, algo: Any, task_sampler: Any = None) -> float:
         """Evaluate ``algo`` on held-out tasks; the result is in ``last_evaluation``.
 
-        An algorithm that adapts gets a meta-test, and its mean return after adaptation is returned; of others the mean
-        return of the policy, in the nominal environment where there are no tasks.
+        An algorithm that adapts gets a meta-test, and its mean return after adaptation is returned; otherwise the mean
+        return of the policy, in the nominal environment if there are no tasks.
 
         Args:
             algo: The algorithm.
@@ -306,31 +306,31 @@ class RunnerServices(ABC):
         self._log.add(self._store.metrics, self._total_env_steps, metrics)
 
     def progress(self, phase: str, done: int, total: int) -> None:
-        """Say how far the work is; see ``Runner``. Callbacks hear of it ten times a second at most."""
+        """Report progress; see ``Runner``. Callbacks are notified ten times a second at most."""
         if self._progress.say(phase, done, total):
-            self._tell_progress()
+            self._report_progress()
 
     def get_env_copy(self) -> Any:
-        """A copy of the environment, as a worker would get it (of an id, constructor or update: one that it makes)."""
+        """A copy of the environment, as a worker would get it (from an id, constructor or update: one made by it)."""
         self._require_setup("get_env_copy")
         return cloudpickle.loads(cloudpickle.dumps(EnvSource.of(self._env))).make()
 
-    def _tell_progress(self) -> None:
-        news = self._progress
-        self._notify("on_progress", news.phase, news.done, news.total)
+    def _report_progress(self) -> None:
+        progress = self._progress
+        self._notify("on_progress", progress.phase, progress.done, progress.total)
 
     def _count_rollouts(self, total_steps: int | None, total_rollouts: int) -> Callable[[int, int], None]:
-        """What an engine is to call with the numbers of new rollouts and steps; see ``PhaseProgress``."""
+        """The function that an engine calls with the numbers of new rollouts and steps; see ``PhaseProgress``."""
         if self._progress.expect_rollouts(total_steps, total_rollouts):
-            self._tell_progress()
+            self._report_progress()
         return self._add_rollouts
 
     def _add_rollouts(self, rollouts: int, steps: int) -> None:
         if self._progress.add(rollouts, steps):
-            self._tell_progress()
+            self._report_progress()
 
     def _count(self, groups: Sequence[Sequence[Any]], result: Sequence[Any]) -> None:
-        """Take note of a call that sampled ``groups`` and returns ``result``."""
+        """Count a call that sampled ``groups`` and returns ``result``."""
         self._step_itr += 1
         self._count_steps(groups, result)
 
@@ -341,11 +341,13 @@ class RunnerServices(ABC):
 
     @abstractmethod
     def _save_within_epoch(self) -> None:
-        """Save a snapshot if the last is old; what the algorithm has stored so far is all that it needs to go on."""
+        """Save a snapshot if the last is old; the algorithm can continue from what it has stored so far."""
 
-    def _require_setup(self, what: str) -> RolloutSource:
+    def _require_setup(self, caller: str) -> RolloutSource:
         if self._source is None:
-            raise NotSetupError(f"{what} needs setup(algo, env) first (to resume: the same as in the run's first part)")
+            raise NotSetupError(
+                f"{caller} needs setup(algo, env) first (to resume: the same as in the run's first part)"
+            )
         return self._source
 
     def _bind_evaluator(self, algo: RLAlgorithm, task_sampler: Any = None) -> None:
@@ -353,19 +355,19 @@ class RunnerServices(ABC):
         self._evaluator.bind(task_sampler, algo.evaluation_limit, algo.num_test_tasks)
 
     def _notify(self, event: str, *args: Any) -> bool:
-        """Tell every callback; whether one of them has answered ``False``."""
+        """Notify every callback; return whether one of them has answered ``False``."""
         return self._callbacks.notify(self, event, *args)
 
 
 _NAMES_HERE = {"min_steps": "batch_size", "update": "env_update"}
-"""What errors call parts of a request."""
+"""Names of parts of a request in errors."""
 
 _PARTS_AT_FIRST = 16
 _PART_SECONDS = 5.0
 
 
 def _next_size(size: int, seconds: float) -> int:
-    """How many variations to run together, when ``size`` of them took so many seconds."""
+    """Number of variations to run together, after ``size`` of them took ``seconds``."""
     return max(1, round(size * min(4.0, max(0.25, _PART_SECONDS / max(seconds, 1e-6)))))
 
 

@@ -1,7 +1,7 @@
-"""The contract of what shows a run to its user: messages, progress, tables and pictures.
+"""The interface for showing a run to its user: messages, progress, tables and pictures.
 
-Training writes numbers and files by itself. What people look at is the business of ``metaroll.lab``, which is above
-training: its entry points name the view, which is imported where something is shown.
+Training itself only writes numbers and files. Displays belong to ``metaroll.lab``, a layer above training: its entry
+point names the view, which is imported when something has to be shown.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["TrainingView", "View", "console_view"]
 
 
 class TrainingView(AbstractContextManager["TrainingView"], ABC):
-    """Shows how far a run is; a callback of the runner (``on_progress``, ``on_evaluation``, ``on_epoch_end``)."""
+    """Shows the progress of a run; a callback of the runner (``on_progress``, ``on_evaluation``, ``on_epoch_end``)."""
 
     @abstractmethod
     def start_from(self, epoch: int, env_steps: int, seconds: float = 0.0) -> None:
@@ -35,11 +35,11 @@ class TrainingView(AbstractContextManager["TrainingView"], ABC):
 
     @abstractmethod
     def expect_epochs(self, num_epochs: int) -> None:
-        """The run has another number of epochs from now on."""
+        """The number of epochs of the run has changed."""
 
 
 class View(ABC):
-    """Shows a session: what is trained, how far it is, and what was learned."""
+    """Shows a session: what is trained, its progress, and its results."""
 
     @abstractmethod
     def message(self, text: str, *, warning: bool = False) -> None:
@@ -51,25 +51,25 @@ class View(ABC):
 
     @abstractmethod
     def error(self, text: str) -> None:
-        """Show why the process ends; may come from another thread."""
+        """Show why the process ends; may be called from another thread."""
 
     @abstractmethod
     def training(self, config: Mapping[str, Any]) -> TrainingView:
-        """What shows the progress of the run that ``config`` describes."""
+        """The display for the progress of the run that ``config`` describes."""
 
     @abstractmethod
     def evaluation(self) -> AbstractContextManager[Callable[[int, int], None]]:
-        """What shows how many episodes of an evaluation are done; within ``with``, called with ``(done, total)``."""
+        """The display for the progress of an evaluation; within ``with``, called with ``(done, total)`` episodes."""
 
     @abstractmethod
     def evaluation_begins(self, num_episodes: int) -> None:
-        """An evaluation of at least ``num_episodes`` comes next."""
+        """An evaluation of at least ``num_episodes`` follows."""
 
     @abstractmethod
     def run_begins(
         self, config: Mapping[str, Any], algo: Any, env: EnvSource, folder: Path, split: SplitReport | None
     ) -> None:
-        """A new run in ``folder`` trains ``algo``; ``split`` reports on its tasks, where they are a list."""
+        """A new run in ``folder`` trains ``algo``; ``split`` reports on its tasks, if they are a list."""
 
     @abstractmethod
     def run_continues(self, config: Mapping[str, Any], env: EnvSource) -> None:
@@ -83,7 +83,7 @@ class View(ABC):
         folder: Path,
         next_command: str,
     ) -> None:
-        """A run is complete, and ``summary.json`` is written; ``next_command`` is what a user may want to do next."""
+        """A run is complete and ``summary.json`` is written; ``next_command`` is a suggestion for the next step."""
 
     @abstractmethod
     def run_evaluated(
@@ -98,9 +98,9 @@ class View(ABC):
 
     @abstractmethod
     def learning_curve(self, folder: Path) -> Path:
-        """Draw the learning curve of a run into its folder; the picture."""
+        """Draw the learning curve of a run into its folder; return the picture."""
 
 
 def console_view(*, quiet: bool = False) -> View:
-    """The view on the standard output, which ``metaroll.lab`` declares; ``quiet`` shows nothing but errors."""
+    """The view on standard output, which ``metaroll.lab`` declares; ``quiet`` shows only errors."""
     return pkgutil.resolve_name(contributed("lab")["console"]).standard(quiet=quiet)

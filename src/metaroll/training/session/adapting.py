@@ -1,4 +1,4 @@
-"""An agent in one task: it explores the task, adapts to it, acts in it, and goes on from there."""
+"""An agent in one task: it explores the task, adapts to it, acts in it, and can continue to adapt."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ __all__ = ["AdaptedAgent", "TaskProtocol"]
 @final
 @dataclass(frozen=True)
 class TaskProtocol:
-    """How the agent of a run explores a task and adapts to it: as the evaluations of the run do.
+    """How the agent of a run explores a task and adapts to it: as in the evaluations of the run.
 
     Attributes:
         row: The algorithm.
-        algo: Who adapts.
+        algo: The learner that adapts.
         config: Configuration of the run.
         evaluator: Evaluator of the run.
         env_spec: Spaces that the agent has learned in.
-        test_tasks: Gives tasks to name in errors.
+        test_tasks: Returns tasks to name in errors.
     """
 
     row: Algorithm
@@ -53,45 +53,45 @@ class TaskProtocol:
         return self.config["run"]["seed"]
 
     @property
-    def goes_on(self) -> bool:
-        """Whether it goes on from the last policy and its episodes; else it adapts from all episodes so far."""
+    def adapts_further(self) -> bool:
+        """Whether it adapts the last policy further, on its episodes; otherwise it adapts on all episodes so far."""
         return bool(self.evaluator.protocol(self.algo).get("adapt_from") == "last")
 
     def explore(
         self, env: Any, policy: Any, seen: Sequence[StepSequence], episodes: int | None, seed: int, limit: int | None
     ) -> list[StepSequence]:
-        """Episodes of ``policy``, which has adapted to those that were ``seen``.
+        """Episodes of ``policy``, which has adapted to the episodes in ``seen``.
 
         Args:
             env: As for ``Agent.explore``.
-            policy: What acts at first.
+            policy: The initial behavior policy.
             seen: Episodes before these.
-            episodes: How many; ``None`` means those of one round.
+            episodes: Number of episodes; ``None`` means those of one round.
             seed: Seed of the episodes.
-            limit: Steps of an episode at most; ``None`` means as in training.
+            limit: Maximum number of steps of an episode; ``None`` means as in training.
         """
         quiet = self.evaluator.protocol(self.algo)["deterministic_exploration"]  # settles the rounds
         count = self.evaluator.round_length if episodes is None else check_whole("episodes", episodes)
         limit = self.config["algorithm"]["max_steps"] if limit is None else limit
-        how = self.evaluator.config
-        own = how.num_prior_episodes if how.posterior_sampling else len(seen) + count
+        config = self.evaluator.config
+        prior_episodes = config.num_prior_episodes if config.posterior_sampling else len(seen) + count
         done: list[StepSequence] = []
         with _opened(env) as environment:
             environment = self.row.seen_env(environment, self.config)
             check_spaces(EnvSpec.from_env(environment), self.env_spec, self.test_tasks)
             for episode in range(count):
-                if len(seen) + episode >= own:
+                if len(seen) + episode >= prior_episodes:
                     policy = self.adapted([*seen, *done], seed)
                 settings = {"eval": quiet, "max_steps": limit, "seed": seed, "sub_seed": episode, "no_close": True}
                 done.append(rollout(environment, policy, **settings))
         return done
 
     def adapted(self, episodes: Sequence[StepSequence], seed: int, policy: Any = None) -> Any:
-        """``policy``, which is given up, after ``episodes``; ``None`` means a new exploration policy."""
+        """``policy`` adapted to ``episodes`` (it is consumed); ``None`` means a new exploration policy."""
         batch = TrajectoryBatch.from_rollouts(self.env_spec, list(episodes))
         with isolated_rng(derive_seed("adapt", seed, len(episodes))):  # as evaluations do
-            begins = self.algo.get_exploration_policy() if policy is None else policy
-            return self.algo.adapt_policies([begins], [batch])[0]
+            initial = self.algo.get_exploration_policy() if policy is None else policy
+            return self.algo.adapt_policies([initial], [batch])[0]
 
     def checked(self, rollouts: Any) -> list[StepSequence]:
         """The episodes of ``rollouts``, in the spaces that the agent has learned in."""
@@ -107,7 +107,7 @@ class TaskProtocol:
 
     @contextlib.contextmanager
     def hinting(self) -> Iterator[None]:
-        """Errors of shapes inside say what the algorithm needs to see of an environment, if that is another shape."""
+        """Add to shape errors what the algorithm needs to observe of an environment, if that has another shape."""
         try:
             yield
         except ShapeError as error:
@@ -131,19 +131,19 @@ class AdaptedAgent(Actor):
 
     @property
     def policy(self) -> Policy:
-        """What acts."""
+        """The behavior policy."""
         return self._policy
 
     def explore(
         self, env: Any, episodes: int | None = None, *, seed: int | None = None, max_steps: int | None = None
     ) -> list[StepSequence]:
-        """Further episodes in the task, by this policy, with the noise of exploration where the algorithm needs it.
+        """Collect further episodes in the task with this policy, with exploration noise if the algorithm needs it.
 
         Args:
             env: The environment of the task, as for ``Agent.explore``.
-            episodes: How many; ``None`` means as in a round of the run's evaluations.
-            seed: Seed of the episodes; ``None`` means other ones at every call.
-            max_steps: Steps of an episode at most; ``None`` means as in training.
+            episodes: Number of episodes; ``None`` means as in a round of the run's evaluations.
+            seed: Seed of the episodes; ``None`` means a new one at every call.
+            max_steps: Maximum number of steps of an episode; ``None`` means as in training.
 
         Returns:
             The episodes, for ``adapt``.
@@ -157,24 +157,24 @@ class AdaptedAgent(Actor):
         return self._task.explore(env, self._adapted, self._seen, episodes, seed, max_steps)
 
     def adapt(self, rollouts: Any) -> AdaptedAgent:
-        """What acts in the task after further episodes: the next gradient step of MAML, ProMP and DICE.
+        """An agent adapted to further episodes: the next gradient step of MAML, ProMP and DICE.
 
-        Algorithms whose evaluations adapt from all episodes so far (PEARL, RL2) do so here.
+        Algorithms whose evaluations adapt on all episodes so far (PEARL, RL2) do so here.
 
         Args:
-            rollouts: Episodes of ``explore``, or of anything else that let this agent act in the task with noise.
+            rollouts: Episodes of ``explore``, or any other episodes of this agent in the task, with exploration noise.
 
         Returns:
-            Another agent; this one stays as it is.
+            A new agent; this one is not changed.
 
         Raises:
-            ShapeError: They are of an environment with other spaces, or other bounds of actions.
+            ShapeError: They come from an environment with other spaces, or other bounds of actions.
             ValueError: There are none.
         """
         task = self._task
         new = task.checked(rollouts)
         seen = [*self._seen, *new]
-        if task.goes_on:
+        if task.adapts_further:
             acting = task.adapted(new, task.seed, copy.deepcopy(self._adapted))
         else:
             acting = task.adapted(seen, task.seed)
@@ -194,7 +194,7 @@ class AdaptedAgent(Actor):
 
 @contextlib.contextmanager
 def _opened(env: Any) -> Iterator[Any]:
-    """An environment itself, which stays open, or one that is made, and closed."""
+    """A given environment, which stays open, or one that is made, and closed afterwards."""
     if is_env_instance(env):
         yield env
         return

@@ -1,6 +1,6 @@
 """Every algorithm in three lines of Python: ``metaroll.agent``, ``learn``, ``save``; ``metaroll.load``, ``act``.
 
-What these do is what the command line does: a run that was made here is a run there, with the same bits.
+They do the same as the command line: a run made here is a run there, with the same bits.
 """
 
 from __future__ import annotations
@@ -63,41 +63,41 @@ def agent(
     tasks: str | Path | None = None,
     **options: Any,
 ) -> Agent:
-    """An agent that can learn: networks and values come from the preset of the environment, as on the command line.
+    """Create an agent that can learn; networks and values come from the environment's preset, as on the command line.
 
     Args:
-        algo: Name of the algorithm, ``ppo`` or ``pearl`` say (``metaroll list`` shows all), ``"module:attribute"`` of
+        algo: Name of the algorithm, such as ``ppo`` (``metaroll list`` shows all),  ``"module:attribute"`` of
             one of yours, its ``Algorithm`` itself, or a class of searches.
-        env: An id of Gymnasium or a name of ours, ``"module:attribute"``, a ``TaskFamily``, an environment (which is
+        env: A Gymnasium id or a built-in name, ``"module:attribute"``, a ``TaskFamily``, an environment (which is
             copied), or a class or function that makes one.
         seed: Seed of everything.
-        run_dir: Folder that ``learn`` writes the run to; by default ``runs/ALGO-ENV-SEED``, with a number behind it
-            where there is one already.
+        run_dir: Folder that ``learn`` writes the run to; by default ``runs/ALGO-ENV-SEED``, with a number appended if
+            it exists already.
         tasks: Folder of a posterior (``metaroll infer``, ``Posterior.save``): learn in the simulator ``env`` with
-            parameters that it has drawn.
+            parameters drawn from it.
         options: Options of ``metaroll train ALGO ENV`` with underscores: ``hidden_sizes=(64, 64)``, ``size="small"``.
-            ``policy`` is a network of your own, in place of the hidden layers of the policy: a ``torch.nn.Module``, a
-            class or function that makes one of an ``EnvSpec``, or ``"module:attribute"``.
+            ``policy`` is your own network, in place of the hidden layers of the policy: a ``torch.nn.Module``, a
+            class or function that makes one from an ``EnvSpec``, or ``"module:attribute"``.
 
     Raises:
         UnknownNameError: There is no such algorithm, environment or option; the message lists the nearest ones, and
-            what stands for names of Stable-Baselines3.
-        TypeError: ``algo`` or ``run_dir`` is no text, or an option is of another type.
-        ValueError: An option has a value that makes no sense, or the algorithm cannot learn in the environment.
+            the equivalents of names from Stable-Baselines3.
+        TypeError: ``algo`` or ``run_dir`` is not a string, or an option has another type.
+        ValueError: An option has an invalid value, or the algorithm cannot learn in the environment.
     """
     _check_algo(algo, "metaroll.agent(algo, env)")
     algo = algo if isinstance(algo, str) else plugin_lookup.name_given(algo)
     if isinstance(env, str) and (swapped := swapped_names([algo, env], ALGORITHM_NAMES)):
         raise UnknownNameError(f"unknown algorithm {algo!r}; {swapped}")
-    given = {"seed": seed, **options}
+    values = {"seed": seed, **options}
     if options.get("policy") is not None:
-        given["policy"] = own_networks.name_given(options["policy"])
+        values["policy"] = own_networks.name_given(options["policy"])
     if run_dir is not None:
         run_dir = check_path("run_dir", run_dir)
         run_folder.refuse_existing(run_dir)
     name = name_given(env)
     name = name if tasks is None else posterior_name(name, check_path("tasks", tasks))
-    return Agent._made(algo, EnvSource.of(name), given, run_dir)
+    return Agent._made(algo, EnvSource.of(name), values, run_dir)
 
 
 @understands()
@@ -110,31 +110,31 @@ def load(
     from_epoch: int | str | None = None,
     trust: bool = False,
 ) -> Agent:
-    """The agent of a run: one that was saved, or any that the command line or a ``LocalRunner`` of it has trained.
+    """Load the agent of a run: one that was saved, or one that the command line has trained.
 
     Args:
         path: Folder of ``Agent.save``, or of a run.
         env: The environment, for an agent that was made with one that its configuration cannot name (``given:...``):
-            itself, what makes one, or the name of one; its spaces must be those that the agent has learned in.
-        algo: Name of the algorithm that it must be of; for an agent that was made with an ``Algorithm`` that its
-            configuration cannot name (``given:...``) itself, or ``"module:attribute"`` of one.
+            the environment, a constructor, or a name; its spaces must be those that the agent has learned in.
+        algo: Name of the expected algorithm; for an agent that was made with an ``Algorithm`` that its configuration
+            cannot name (``given:...``) that object, or its ``"module:attribute"``.
         policy: The network, for an agent that was made with one that its configuration cannot name (``given:...``):
-            itself, or what makes it; its weights are those that were learned.
-        from_epoch: The agent as it was after so many epochs, ``"best"`` (see ``KeepBest``) or ``"first"``; ``None``
-            means the newest. Its ``learn`` goes on from there.
-        trust: Import the modules that it names (``module:attribute``), though this installation has not made the run.
-            What the folder itself holds is never executed.
+            the module or its constructor; its weights are replaced by those learned.
+        from_epoch: Load the agent from after this number of epochs, ``"best"`` (see ``KeepBest``) or ``"first"``;
+            ``None`` means the newest. Its ``learn`` continues from there.
+        trust: Import the modules that it names (``module:attribute``) although this installation did not create the
+            run. The content of the folder itself is never executed.
 
     Returns:
-        The agent. The folder stays as it is: its ``learn`` goes on in a copy, in a folder of its own (``run_dir``).
-        ``metaroll resume RUN`` goes on in the folder itself.
+        The agent. The folder is not changed: ``learn`` continues in a copy, in a new folder (``run_dir``).
+        ``metaroll resume RUN`` continues in the folder itself.
 
     Raises:
         FileNotFoundError: There is no run in ``path``; the message names those beside it.
-        TypeError: ``path`` is no text and no path, or ``algo`` no algorithm.
-        SnapshotError: It cannot be read, by this version at least, or nothing has been saved in it.
-        UntrustedRunError: It would import a module, this installation has not made it, and ``trust`` is not set.
-        ValueError: It is of another algorithm.
+        TypeError: ``path`` is not a path, or ``algo`` not an algorithm.
+        SnapshotError: It cannot be read (by this version), or has no snapshot.
+        UntrustedRunError: It would import a module, this installation did not create it, and ``trust`` is not set.
+        ValueError: It belongs to another algorithm.
     """
     if algo is not None:
         _check_algo(algo, "metaroll.load(run, algo=...)")
@@ -167,12 +167,12 @@ def load(
             kind = "the usual networks" if saved is None else f"policy {saved!r}"
             raise ValueError(f"{folder} holds an agent with {kind}, got policy {name!r}: load it without policy")
     if latest(folder) is None:
-        raise SnapshotError(f"{folder} holds no snapshot: its run ended before the first, or kept none; learn anew")
+        raise SnapshotError(f"{folder} holds no snapshot: its run ended before the first, or kept none; train again")
     return Agent._of_run(config, folder, from_epoch, trust, env is not None)
 
 
 def _check_algo(algo: Any, use: str) -> None:
-    """``TypeError`` unless ``algo`` is a name, or what a row is made of; ``use`` says where that stands."""
+    """``TypeError`` unless ``algo`` is a name, or something that defines an algorithm; ``use`` shows the call."""
     if not (isinstance(algo, str) or plugin_lookup.is_row(algo)):
         raise TypeError(
             f"algo must be the name of an algorithm, or an Algorithm, got {described(algo)}: "
@@ -182,9 +182,9 @@ def _check_algo(algo: Any, use: str) -> None:
 
 @final
 class Agent(Actor):
-    """An algorithm, what it learns in, and what it has learned; made by ``metaroll.agent`` and ``metaroll.load``.
+    """An algorithm, its environment, and what it has learned; made by ``metaroll.agent`` and ``metaroll.load``.
 
-    ``act`` is for algorithms that do not adapt; of one that does, ``explore`` and ``adapt`` give an agent for a task.
+    ``act`` is for algorithms that do not adapt; if it adapts, ``explore`` and ``adapt`` give an agent for a task.
 
     Attributes:
         config: The complete configuration, as in ``config.yaml``.
@@ -213,11 +213,11 @@ class Agent(Actor):
         self._wanted: Path | None = None
         self._names: Mapping[str, str] = {}
         self._owned = owned
-        """Whether ``run_dir`` is this agent's to go on in: the folder of a loaded one stays as it is."""
+        """Whether this agent may continue in ``run_dir``: the folder of a loaded one is not changed."""
         self._trust, self._env_given = True, False
-        """See ``check_run``: what an agent is made of was named here, what is loaded says otherwise."""
+        """See ``check_run``: true for an agent made in this process; ``_of_run`` sets them for a loaded one."""
         self._from_epoch: int | None = None
-        """Epochs of the snapshot that a loaded agent is of, if not the newest."""
+        """Epochs of the snapshot that an agent was loaded from, if not the newest."""
         self._explored = 0
         self._policy: Policy | None = None
         self._adapts = adapts(config)
@@ -244,12 +244,12 @@ class Agent(Actor):
 
     @property
     def _experiment(self) -> experiments.Experiment:
-        """What was built, from names that stand again for what they stood for then."""
+        """The experiment; the objects that its names refer to are registered again first."""
         for hold in self._held:
             hold()
         return self._built
 
-    # -- what it is ----------------------------------------------------------------------------------------------------
+    # -- properties ---------------------------------------------------------------------------------------------------
 
     @property
     def algo(self) -> Any:
@@ -258,10 +258,10 @@ class Agent(Actor):
 
     @property
     def policy(self) -> Policy:
-        """What acts.
+        """The behavior policy.
 
         Raises:
-            ValueError: The algorithm adapts: what acts depends on the task.
+            ValueError: The algorithm adapts: its policy depends on the task.
         """
         if self._adapts:
             raise ValueError(
@@ -274,17 +274,17 @@ class Agent(Actor):
 
     @property
     def train_tasks(self) -> list[EnvUpdate]:
-        """Tasks that it learns in, each is called to make its environment; none where these are drawn without end."""
+        """Training tasks, each a callable that makes its environment; empty if new tasks are drawn in every epoch."""
         tasks = experiments.split_tasks(self.config, self._experiment.source)[0]
         return list(tasks) if isinstance(tasks, list) else []
 
     @property
     def test_tasks(self) -> list[EnvUpdate]:
-        """Tasks that are held out for evaluation: each is called to make its environment."""
+        """Tasks held out for evaluation, each a callable that makes its environment."""
         return list(experiments.split_tasks(self.config, self._experiment.source)[1])
 
     def __repr__(self) -> str:
-        """One line: what it is, how much it has learned, where that is, and what comes next."""
+        """One line: what it is, how much it has learned, where that is stored, and what to do next."""
         head = f"Agent({self.config['algo']!r}, {self.config['env']!r}, seed={self.config['run']['seed']}"
         if self.run_dir is None:
             return f"{head}): nothing learned yet, call learn()"
@@ -293,7 +293,7 @@ class Agent(Actor):
         acts = "adapt(explore(env)).act(obs)" if self._adapts else "act(obs)"
         return f"{head}): {learned}, in {self.run_dir}; next: {acts}"
 
-    if not TYPE_CHECKING:  # for whom every attribute would exist then
+    if not TYPE_CHECKING:  # or every attribute would exist for type checkers
 
         def __getattr__(self, name: str) -> Any:
             raise AttributeError(unknown_attribute(name), name=name, obj=self)
@@ -309,20 +309,20 @@ class Agent(Actor):
         progress: bool = True,
         **others: Never,
     ) -> Agent:
-        """Learn; again means further. What was learned is on disk, in ``run_dir``, after every epoch.
+        """Learn, or continue to learn if called again. Results are on disk, in ``run_dir``, after every epoch.
 
-        The first ``learn`` of a loaded agent copies its run into a new folder, which is its ``run_dir`` from then on.
-        After Ctrl-C, or an error of a callback, the agent is as its newest snapshot: it can act, be saved, and go on.
+        The first ``learn`` of a loaded agent copies its run to a new folder, which is its ``run_dir`` from then on.
+        After Ctrl-C or an error in a callback, the agent is that of its newest snapshot: it can act and learn on.
 
         Args:
-            env_steps: Environment steps to take in this call, at least: epochs are never cut, and more of them are run
-                where episodes end early. A schedule that follows the epochs is over by then.
-            epochs: The number of epochs, instead; by default those of the preset.
+            env_steps: Minimum number of environment steps in this call: epochs are never cut short, and more of them
+                are run if episodes end early. A schedule that follows the epochs has ended by then.
+            epochs: The number of epochs instead; by default that of the preset.
             callbacks: Objects with any of ``on_epoch_end(runner, epoch, metrics)``, ``on_evaluation(runner, result)``,
                 ``on_train_end(runner)`` and ``on_progress(runner, phase, done, total)``, see ``LocalRunner``.
-                Learning ends where ``on_epoch_end`` returns ``False``.
-            progress: Show what is done, and how long it will take.
-            others: There are none; names of other libraries get an error that says what stands for them.
+                Learning ends if ``on_epoch_end`` returns ``False``.
+            progress: Show the progress and the remaining time.
+            others: None are accepted; the error for a name from another library says what it is called here.
 
         Returns:
             This agent.
@@ -353,7 +353,7 @@ class Agent(Actor):
                 self._go(sessions.start, config, folder, view, settings)
             except BaseException:
                 if latest(folder) is None:
-                    self._use(before)  # nothing was begun
+                    self._use(before)  # nothing was started
                 raise
         else:
             folder = self.run_dir if self._owned else self._copy_of_run()
@@ -367,7 +367,7 @@ class Agent(Actor):
             with named_as(self._names):
                 run(config, folder, view, **settings)
         except BaseException:
-            if latest(folder) is not None:  # the epoch that was interrupted never was
+            if latest(folder) is not None:  # the interrupted epoch is discarded
                 self._adopt(folder)
                 env = self._experiment.source
                 restored = sessions.restored_run(self.config, folder, None, self._trust, env, self._env_given)
@@ -388,16 +388,16 @@ class Agent(Actor):
     # -- saving --------------------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> Path:
-        """Write what was learned, all that it takes to go on, and the history of the run.
+        """Save what was learned, everything needed to continue, and the history of the run.
 
         Args:
-            path: Folder; an agent that was saved there is replaced.
+            path: Folder; an agent saved there is replaced.
 
         Returns:
             The folder.
 
         Raises:
-            RunExistsError: There is something else in the folder.
+            RunExistsError: The folder holds something else.
             ValueError: Nothing has been learned.
         """
         folder = check_path("path", path)
@@ -415,11 +415,11 @@ class Agent(Actor):
                     stack.enter_context(take(folder, AGENT))
                 return replace_folder(copy, folder, AGENT.layout)
         finally:
-            remove_folder(copy, AGENT.layout)  # of an error; it has another name now
+            remove_folder(copy, AGENT.layout)  # after an error; otherwise it has been renamed
 
     def _copy_of_run(self) -> Path:
         if self.run_dir is None:
-            raise ValueError("there is no run to go on with")
+            raise ValueError("there is no run to continue")
         folder = _free_folder(self.config, self._experiment.source)
         folder.parent.mkdir(parents=True, exist_ok=True)
         return move_folder(_copied(self.run_dir, temporary_path(folder), self._from_epoch), folder)
@@ -429,26 +429,26 @@ class Agent(Actor):
     def evaluate(
         self, num_tasks: int | None = None, *, out: str | Path | None = None, progress: bool = True, **changes: Any
     ) -> Any:
-        """Returns of episodes that do not count as training, on held-out tasks where there are any.
+        """Evaluate the agent, on held-out tasks if there are any; the episodes do not count as training.
 
-        Of an algorithm that adapts with the verdict of ``metaroll evaluate``: whether, by how much, and by what.
+        For an algorithm that adapts, with the verdict of ``metaroll evaluate``: whether, by how much, and why.
 
         Args:
             num_tasks: Number of held-out tasks; ``None`` means as in the configuration.
             out: Folder to write ``evaluation.json`` to, as ``metaroll evaluate`` does.
-            progress: Show how far it is, where it takes long.
-            changes: Other settings and keywords of the evaluator, ``num_adaptation_episodes=3`` or ``num_episodes=50``
-                say.
+            progress: Show the progress if it takes long.
+            changes: Other settings and keywords of the evaluator, such as ``num_adaptation_episodes=3`` or
+                ``num_episodes=50``.
 
         Returns:
             An ``EvaluationResult`` before and after adaptation, with its ``verdict``, or a ``PolicyEvaluation``;
-            printed they say what was found.
+            both print as a summary.
 
         Raises:
-            TypeError: ``out`` is no folder.
+            TypeError: ``out`` is not a path.
             UnknownNameError: The evaluator has no such argument.
             ValueError: ``num_tasks`` is below 1, or there are no held-out tasks.
-            RunExistsError: There is an ``evaluation.json`` of something else in ``out``.
+            RunExistsError: ``out`` holds an ``evaluation.json`` of something else.
         """
         view = console_view(quiet=not progress)
         env = self._experiment.source
@@ -467,12 +467,12 @@ class Agent(Actor):
 
     # -- adapting ------------------------------------------------------------------------------------------------------
 
-    def _task(self, what: str) -> TaskProtocol:
+    def _task(self, method: str) -> TaskProtocol:
         algo, evaluator = self.algo, self._experiment.evaluator
         if not isinstance(algo, MetaRLAlgorithm) or not isinstance(evaluator, MetaEvaluator):
             raise ValueError(
-                f"{what} is for algorithms that adapt, and {self.config['algo']} does not: act with agent.act(obs), or "
-                "take one that adapts (metaroll list)"
+                f"{method} is for algorithms that adapt, and {self.config['algo']} does not: act with agent.act(obs), "
+                "or take one that adapts (metaroll list)"
             )
         row = get_algorithm(self.config["algo"])
         return TaskProtocol(row, algo, self.config, evaluator, self.env_spec, lambda: self.test_tasks)
@@ -480,13 +480,13 @@ class Agent(Actor):
     def explore(
         self, env: Any, episodes: int | None = None, *, seed: int | None = None, max_steps: int | None = None
     ) -> list[StepSequence]:
-        """Episodes in one task, whose data tell which task it is.
+        """Collect episodes in one task, whose data reveal which task it is.
 
         Args:
-            env: The environment of the task (used itself, and left open), what makes one, or a task of ``test_tasks``.
-            episodes: How many; ``None`` means as in evaluations of the run, in one round of them where there are more.
-            seed: Seed of the episodes; ``None`` means other ones at every call.
-            max_steps: Steps of an episode at most; ``None`` means as in training.
+            env: The environment of the task (not copied, and left open), a constructor, or a task of ``test_tasks``.
+            episodes: Number of episodes; ``None`` means as in one round of the run's evaluations.
+            seed: Seed of the episodes; ``None`` means a new one at every call.
+            max_steps: Maximum number of steps of an episode; ``None`` means as in training.
 
         Returns:
             The episodes, for ``adapt``.
@@ -502,15 +502,15 @@ class Agent(Actor):
         return task.explore(env, fresh_policies(task.algo, 1, seed)[0], (), episodes, seed, max_steps)
 
     def adapt(self, rollouts: Any) -> AdaptedAgent:
-        """What acts in the task that the rollouts come from.
+        """An agent adapted to the task that the rollouts come from.
 
-        Of MAML, ProMP and DICE after one gradient step; ``adapt`` of what this returns takes the next one.
+        With MAML, ProMP and DICE after one gradient step; ``adapt`` of the returned agent takes the next one.
 
         Args:
-            rollouts: Episodes of ``explore``, or of anything else that acted in the task.
+            rollouts: Episodes of ``explore``, or any other episodes in the task.
 
         Raises:
-            ShapeError: They are of an environment with other spaces, or other bounds of actions.
+            ShapeError: They come from an environment with other spaces, or other bounds of actions.
             ValueError: There are none, or the algorithm does not adapt.
         """
         task = self._task("adapt")
@@ -521,7 +521,7 @@ class Agent(Actor):
 def _config_for(
     config: dict[str, Any], env: EnvSource, options: Mapping[str, Any], env_steps: float | None, epochs: int | None
 ) -> dict[str, Any]:
-    """The configuration of a run of that length; schedules that follow the epochs do so."""
+    """The configuration of a run of this length; schedules that follow the epochs are adjusted."""
     if env_steps is not None:
         epochs = get_algorithm(config["algo"]).work(config["algorithm"]).epochs_for(int(env_steps))
     if epochs is None:
@@ -540,7 +540,7 @@ def _config_further(
     if epochs is None and done < config["run"]["epochs"]:
         further = config["run"]["epochs"] - done  # it was interrupted
     before, values, total = config["run"]["epochs"], dict(config["algorithm"]), done + further
-    # A schedule that lasted for the epochs of the run lasts for all of them now: at its end nothing is learned.
+    # Extend schedules that lasted for all epochs of the run: nothing is learned after they have ended.
     follows = get_algorithm(config["algo"]).follows_epochs
     values |= {name: total for name in follows if values[name] == before}
     return {**config, "run": {**config["run"], "epochs": total}, "algorithm": values}
@@ -579,14 +579,14 @@ def _spec_of(experiment: experiments.Experiment) -> EnvSpec:
 
 
 def _free_folder(config: Mapping[str, Any], env: EnvSource) -> Path:
-    """The usual folder of a run, with a number behind it where it is taken."""
+    """The default folder of a run, with a number appended if it is taken."""
     usual = default_run_dir(config["algo"], env, config["run"]["seed"])
-    others = (usual.with_name(f"{usual.name}-{number}") for number in itertools.count(2))
-    return next(folder for folder in itertools.chain([usual], others) if not folder.exists())
+    numbered = (usual.with_name(f"{usual.name}-{number}") for number in itertools.count(2))
+    return next(folder for folder in itertools.chain([usual], numbered) if not folder.exists())
 
 
 def _copied(run: Path, folder: Path, epochs: int | None = None) -> Path:
-    """A copy of a run, without files of others; only of so many ``epochs`` of it, if that is said."""
+    """A copy of a run, without unrelated files; only up to ``epochs``, if given."""
     try:
         copy_folder(run, folder, RUN.layout)
         run_folder.copy_config(run, folder)
@@ -601,19 +601,19 @@ def _copied(run: Path, folder: Path, epochs: int | None = None) -> Path:
 
 
 def _names_in(config: Mapping[str, Any]) -> dict[str, str | None]:
-    """Argument of ``load`` -> name of what it takes, in a configuration."""
+    """Argument of ``load`` -> the name in a configuration that it replaces."""
     simulator, _ = simulator_and_posterior(config["env"])
     return {"env": simulator, "algo": config["algo"], "policy": config["algorithm"].get("policy")}
 
 
 def _stopped_text(config: Mapping[str, Any], folder: Path) -> str:
-    """What is left of a run that was stopped, and how to go on."""
+    """What remains of a run that was stopped, and how to continue."""
     done = load_snapshot(folder, "last").iteration
     if done == 0:
-        return f"stopped before the first epoch was finished: nothing is learned yet; learn() goes on in {folder}"
+        return f"stopped before the first epoch was finished: nothing is learned yet; learn() continues in {folder}"
     asked = [f", {argument}=..." for argument, name in _names_in(config).items() if is_given(name)]
     load = f"metaroll.load({str(folder)!r}{''.join(asked)})"
     epochs = f"{done} finished epoch{'' if done == 1 else 's'}"
     return (
-        f"stopped; what was learned in {epochs} is in {folder}: learn() goes on, save(...) copies it, {load} reads it"
+        f"stopped; what was learned in {epochs} is in {folder}: learn() continues, save(...) copies it, {load} reads it"
     )

@@ -1,4 +1,4 @@
-"""Looks after the Ray cluster of a run: Ray itself says nothing for more than a minute after its head has gone."""
+"""Watches the Ray cluster of a run: Ray itself reports nothing for over a minute after its head is gone."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _GRACE_S = 15.0
 def watched(
     address: Callable[[], str | None], lost: Callable[[str], None], every: float = _EVERY_S, grace: float = _GRACE_S
 ) -> Iterator[None]:
-    """Inside, a thread ends this process when nobody listens at ``address`` any more.
+    """Run a thread that ends this process when nothing listens at ``address`` any more.
 
     Args:
         address: ``HOST:PORT`` of the cluster's head; ``None`` while there is none yet.
         lost: Called with the address before the process is ended.
-        every: Seconds between two looks, of which several must fail.
-        grace: Seconds to end in order; calls into Ray may hang until then.
+        every: Seconds between two checks; several in a row must fail.
+        grace: Seconds to shut down in order; calls into Ray may hang until then.
     """
     done = threading.Event()
 

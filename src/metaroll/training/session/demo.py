@@ -22,9 +22,9 @@ from metaroll.types import EnvSpec
 __all__ = ["DEMO_ENV", "DEMO_VALUES", "compare_with_references", "demo_config", "final_evaluator", "floor_and_oracle"]
 
 DEMO_ENV = "point-robot"
-"""Where it learns."""
+"""The environment that it learns in."""
 DEMO_VALUES: Mapping[str, Any] = {**size_values("pearl", DEMO_ENV, "small"), "num_test_tasks": 60}
-"""What differs from the preset of point-robot: smaller numbers, learning rates to match, and more held-out tasks."""
+"""Differences from the preset of point-robot: smaller numbers, matching learning rates, more held-out tasks."""
 
 _FINAL_REPETITIONS = 4
 
@@ -36,7 +36,7 @@ def demo_config(overrides: Mapping[str, Any], env: str | EnvSource = DEMO_ENV) -
 
 
 def final_evaluator(config: Mapping[str, Any], env: EnvSource) -> MetaEvaluator:
-    """Evaluator of the finished agent: the same protocol as in training, more repetitions."""
+    """Evaluator of the finished agent: the same protocol as in training, with more repetitions."""
     return build_evaluator(config, env, split_tasks(config, env)[1], repetitions=_FINAL_REPETITIONS)
 
 
@@ -57,8 +57,8 @@ def floor_and_oracle(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns ``(M,)`` of the floor and of the oracle in each task, on the adapted episodes of ``result``.
 
-    The floor goes to the origin: for goals uniform on a square around it nothing better is possible without adapting.
-    The oracle has access to the goal and goes there straight.
+    The floor goes to the origin: the best that is possible without adapting, for goals uniform on a square around it.
+    The oracle has access to the goal and goes straight to it.
     """
     floor = evaluator.run_reference(ScriptedPolicy(_to_origin, env_spec))
     oracle = evaluator.run_reference(ScriptedPolicy(_to_goal, env_spec), _goal_of)

@@ -73,14 +73,14 @@ __all__ = [
 ]
 
 _REWARD_KEYS = (("algorithm", "context_reward_key"), ("evaluation", "return_reward_key"))
-# Of each row in each unit of the networks: the activation and its gradient, in single precision.
+# Per row and unit of the networks: the activation and its gradient, in single precision.
 _BYTES_PER_UNIT = 8
 _LONG_EPISODE = 200
 _NUMBERS_OF_TASKS = ("num_train_tasks", "num_test_tasks")
 
 
 def check_machine(run: RunConfig) -> None:
-    """Error if a run asks for something that this machine does not have."""
+    """Raise an error if a run requests something that this machine does not have."""
     most = max(16, 4 * (os.cpu_count() or 1))
     if run.num_workers > most and run.transport != "ray":
         raise ValueError(
@@ -100,29 +100,29 @@ def check_machine(run: RunConfig) -> None:
 
 
 def services_of(run: Mapping[str, Any]) -> list[RunCallback]:
-    """What stops the run, and keeps its best snapshot, as its options say.
+    """The callbacks that stop the run and keep its best snapshot, according to its options.
 
     Raises:
-        ValueError: One of them makes no sense.
+        ValueError: An option is invalid.
     """
     stop = StopAt(
         0.0 if run["stop_at"] is None else run["stop_at"], run["stop_metric"], window=run["stop_mean_of"]
-    )  # which also says what is wrong with options that are not used
-    found: list[RunCallback] = [] if run["stop_at"] is None else [stop]
-    found += [] if run["budget"] is None else [TimeBudget(run["budget"])]
-    found += [] if run["keep_best"] is None else [KeepBest(run["keep_best"])]
-    return found
+    )  # also checks options that are not used
+    services: list[RunCallback] = [] if run["stop_at"] is None else [stop]
+    services += [] if run["budget"] is None else [TimeBudget(run["budget"])]
+    services += [] if run["keep_best"] is None else [KeepBest(run["keep_best"])]
+    return services
 
 
 def require_at_least(values: Mapping[str, int | None], low: int) -> None:
-    """Error that names the first of ``values`` (name -> number, ``None`` for not given) below ``low``."""
+    """Raise an error that names the first of ``values`` (name -> number or ``None``) below ``low``."""
     for name, value in values.items():
         if value is not None and value < low:
             raise ValueError(f"{name} must be at least {low}, got {value}")
 
 
 def _check_device(name: str) -> None:
-    """Error unless networks and generators can be made on the device."""
+    """Raise an error unless networks and generators can be created on the device."""
     try:
         device = torch.device(name)
         if device.type == "cuda" and not torch.cuda.is_available():
@@ -139,11 +139,11 @@ class Experiment(NamedTuple):
     """All parts of a run, ready to train.
 
     Attributes:
-        runner: Trains.
+        runner: The runner.
         algo: The learner.
         env: What the runner was set up with: ``source``, or one task of it.
-        evaluator: Evaluates.
-        source: What the configuration names as environment.
+        evaluator: The evaluator.
+        source: The environment named in the configuration.
     """
 
     runner: LocalRunner
@@ -154,19 +154,19 @@ class Experiment(NamedTuple):
 
 
 def check_names(algo: str, env: EnvSource) -> None:
-    """Error with the nearest names if there is no such algorithm or environment."""
+    """Raise an error with the nearest names if there is no such algorithm or environment."""
     adapts, known = get_algorithm(algo).adapts, env.known
     known.refuse_alike()
     if adapts and not known.is_entry_point and not known.has_family:
         refuse_misread(env.name)
         if env.name in gymnasium.registry:
             family = f"TaskFamily.from_params({env.name!r}, {{constant: (low, high)}})"
-            how = for_reader(
-                f"Say what they are, family = metaroll.{family}, and take metaroll.agent({algo!r}, family)",
-                f"Say in a file my_env.py what they are, family = {family}, and train in my_env:family",
+            hint = for_reader(
+                f"Define them, family = metaroll.{family}, and use metaroll.agent({algo!r}, family)",
+                f"Define them in a file my_env.py, family = {family}, and train in my_env:family",
             )
             raise UsageError(
-                f"{env} is one environment without tasks, and {algo} learns to adapt to tasks. {how}; or train "
+                f"{env} is a single environment without tasks, and {algo} learns to adapt to tasks. {hint}; or train "
                 f"{WITHOUT_TASKS} in {env}, in all tasks at once with "
                 + option_text("randomize_param", ["constant=LOW:HIGH"])
             )
@@ -190,10 +190,10 @@ def resolve(
         algo: Name of the algorithm.
         env: The environment, or its name.
         layers: ``(where, values)`` pairs, weakest first; ``where`` names the source in errors.
-        command: What the run is started by.
+        command: The command that starts the run.
         size: One of ``SIZES``; ``None`` takes that of the layers, else ``default_size``.
-        kept: The layers are what a run has kept, which is taken as it is: options without effect are no error.
-        final: Nothing is added to the layers: options that do not go together are an error.
+        kept: The layers come from a saved run and are used as they are: options without effect are no error.
+        final: The layers are complete: options that do not fit together are an error.
     """
     env = EnvSource.of(env)
     check_names(algo, env)
@@ -227,7 +227,7 @@ def _settled(
     layers: Sequence[tuple[str, Mapping[str, Any]]],
     kept: bool,
 ) -> dict[str, Any]:
-    """A value for each option, from what is ``usual`` (of a preset: ``tuned``) and given: none is missing or idle."""
+    """A value for each option, from ``usual`` defaults and ``layers``; missing or ineffective options are errors."""
     description, options = get_algorithm(algo), run_options(algo)
     values = merge_layers(options, layers, usual)
     for name in description.follows_epochs:
@@ -241,14 +241,14 @@ def _settled(
         name, why = option.name, idle.get(option.name)
         if why is None or name not in asked or values[name] in (option.default, usual[name]):
             continue
-        # One name may have set several options, of which some count: learning_rate, of a SAC with a fixed temperature.
+        # One name may set several options of which only some apply: learning_rate, for SAC with a fixed temperature.
         if option_name(name) not in {option_name(other.name) for other in options if other.name not in idle}:
             raise ValueError(f"{option_text(name, values[name])} has no effect: {why}")
     missing = [option for option in options if values[option.name] is MISSING]
     if missing:
         flags = ", ".join(option_text(option.name) for option in missing)
-        how = for_reader("", " by flag or with --config FILE")
-        raise ValueError(f"{algo} in {env} has no default for {flags}: give a value{how}")
+        hint = for_reader("", " by flag or with --config FILE")
+        raise ValueError(f"{algo} in {env} has no default for {flags}: give a value{hint}")
     if env.is_varied and any(where == GIVEN and layer.get("randomize") == "default" for where, layer in layers):
         asked_for = option_text("randomize", "default")
         raise ValueError(f"{asked_for} is not for {env}, a family of tasks that draws its own: leave it out")
@@ -257,38 +257,38 @@ def _settled(
 
 
 def names_given(algo: str, layers: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, str]:
-    """What options of an algorithm are called in what ``resolve`` is given, for errors later on (see ``named_as``)."""
+    """Names of an algorithm's options in the layers of ``resolve``, for later errors (see ``named_as``)."""
     return _named(layers, run_options(algo), kept=True)[1]
 
 
 def _named(
     layers: Iterable[tuple[str, Mapping[str, Any]]], options: Sequence[Option], kept: bool
 ) -> tuple[list[tuple[str, dict[str, Any]]], dict[str, str]]:
-    """``layers`` with the names here, and what options are called in the strongest of them that gives them.
+    """``layers`` with our names, and the names of options in the strongest layer that sets them.
 
-    Of former names is warned, unless a run has ``kept``, or written, them.
+    Former names cause a warning, unless they come from a saved run (``kept``, or a file it wrote).
     """
     known: list[tuple[str, dict[str, Any]]] = []
     names: dict[str, str] = {}
-    for where, given in layers:
+    for where, layer in layers:
         with warnings.catch_warnings():
             if kept or isinstance(where, RunFile):
                 warnings.simplefilter("ignore", DeprecationWarning)
-            values, others = understood(given, options, functools.partial(_as_given, where, given))
+            values, written_names = understood(layer, options, functools.partial(_as_given, where, layer))
         if where != GIVEN:
-            others = {name: FileKey(others.get(name, name), where) for name in values}
-        names = {name: called for name, called in names.items() if name not in values} | others
+            written_names = {name: FileKey(written_names.get(name, name), where) for name in values}
+        names = {name: called for name, called in names.items() if name not in values} | written_names
         known.append((where, values))
     return known, names
 
 
-def _as_given(where: str, given: Mapping[str, Any], name: str) -> str:
-    """What errors call an option: as its layer wrote it, else our own name."""
-    return FileKey(name, where) if name in given and where != GIVEN else name
+def _as_given(where: str, layer: Mapping[str, Any], name: str) -> str:
+    """The name of an option in errors: as written in its layer, else our own name."""
+    return FileKey(name, where) if name in layer and where != GIVEN else name
 
 
 def _size_of(algo: str, env: EnvSource, layers: Sequence[tuple[str, Mapping[str, Any]]]) -> str | None:
-    """The size that the strongest of ``layers`` names, else the usual one."""
+    """The size in the strongest of ``layers`` that has one, else the default."""
     for where, layer in reversed(layers):
         if "size" in layer:
             size = layer["size"]
@@ -300,9 +300,9 @@ def _size_of(algo: str, env: EnvSource, layers: Sequence[tuple[str, Mapping[str,
 
 
 def _fitting(env: EnvSource, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Drops task numbers if the family sets its own, has too few tasks or long episodes.
+    """Drop task numbers if the family sets its own, has too few tasks or long episodes.
 
-    Drops repetitions if it has a fixed list of tasks.
+    Also drop repetitions if it has a fixed list of tasks.
     """
     if env.is_varied and env.family.all_tasks:
         values = {name: value for name, value in values.items() if name != "repetitions"}
@@ -327,17 +327,17 @@ def split_tasks(config: Mapping[str, Any], env: EnvSource, num_test: int | None 
 
 
 def episodes_of_evaluation(config: Mapping[str, Any], num_tasks: int | None, changes: Mapping[str, Any]) -> int:
-    """How many episodes an evaluation has at least, with ``changes`` of ``build_evaluator`` and a number of tasks.
+    """Minimum number of episodes of an evaluation, with ``changes`` of ``build_evaluator`` and a number of tasks.
 
-    0 where a number is none: that the evaluator says.
+    0 if a number is invalid: the evaluator reports that.
     """
     kind = evaluation_config(config["algo"])
     changes, _ = understood(changes, options_of(kind))
-    told = {**config["evaluation"], **changes}
-    told |= kind.settled(told, changes)
+    settings = {**config["evaluation"], **changes}
+    settings |= kind.settled(settings, changes)
     tasks = config["algorithm"].get("num_test_tasks") if num_tasks is None else num_tasks
-    each = [told[name] for name in ("num_episodes", "num_adaptation_episodes") if name in told]
-    numbers = [tasks or 1, told.get("repetitions", 1), *each]
+    each = [settings[name] for name in ("num_episodes", "num_adaptation_episodes") if name in settings]
+    numbers = [tasks or 1, settings.get("repetitions", 1), *each]
     if any(type(number) is not int or number < 1 for number in numbers):
         return 0
     return numbers[0] * numbers[1] * sum(each)
@@ -359,19 +359,19 @@ def build(
     Args:
         config: A configuration from ``resolve``.
         run_dir: Folder of the run; ``None`` writes nothing.
-        callbacks: Objects that the runner tells about epochs and evaluations.
-        env: What the configuration names as environment, where the caller has it.
+        callbacks: Objects that the runner notifies of epochs and evaluations.
+        env: The environment named in the configuration, if the caller has it.
     """
     source = EnvSource.of(config["env"]) if env is None else env
-    if config["algorithm"].get("max_steps", 0) is None:  # not in resolve, which also tells defaults for --help
+    if config["algorithm"].get("max_steps", 0) is None:  # not in resolve, which also serves --help
         limit = option_text("max_steps", 200)
-        raise ValueError(f"{config['env']} has no time limit: give one, {limit} say")
-    description, given = get_algorithm(config["algo"]), BuildOptions.of(config, source)
-    train_tasks, test_tasks = description.tasks(given, None)
-    learned_in = description.environment(given, train_tasks)
+        raise ValueError(f"{config['env']} has no time limit: set one, for example {limit}")
+    description, build_options = get_algorithm(config["algo"]), BuildOptions.of(config, source)
+    train_tasks, test_tasks = description.tasks(build_options, None)
+    learned_in = description.environment(build_options, train_tasks)
     _check_reward_keys(config, learned_in)
     _check_evaluations(config)
-    algo = _built(description, given, train_tasks, test_tasks)
+    algo = _built(description, build_options, train_tasks, test_tasks)
     evaluator = build_evaluator(config, source, test_tasks)
     run = config["run"]
     if run["transport"] == "ray":
@@ -398,7 +398,7 @@ def build(
 
 
 def _check_evaluations(config: Mapping[str, Any]) -> None:
-    """Error if something waits for evaluations, and there are none."""
+    """Raise an error if an option depends on evaluations and there are none."""
     run = config["run"]
     waiting = {"keep_best": run["keep_best"], "stop_metric": run["stop_metric"] if run["stop_at"] is not None else None}
     for name, metric in waiting.items():
@@ -406,15 +406,15 @@ def _check_evaluations(config: Mapping[str, Any]) -> None:
             asked, trained = option_text(name, metric), option_text(name, "train/return")
             never, always = option_text("evaluate_every", 0), option_text("evaluate_every", 1)
             raise ValueError(
-                f"{asked} is a number of evaluations, and with {never} there are none: use {always}, or a number of "
-                f"training, {trained} say"
+                f"{asked} is a metric of evaluations, and with {never} there are none: use {always}, or a metric of "
+                f"training such as {trained}"
             )
 
 
-def _built(description: Algorithm, given: BuildOptions, train: Any, test: Sequence[EnvUpdate]) -> Any:
-    """The algorithm; networks, or gradient steps, that do not fit into memory are an error in their sizes."""
-    sizes = {"hidden_sizes": given.hidden_sizes}
-    sizes |= {name: value for name, value in given.values.items() if name.endswith("hidden_sizes")}
+def _built(description: Algorithm, build_options: BuildOptions, train: Any, test: Sequence[EnvUpdate]) -> Any:
+    """Build the algorithm; networks or gradient steps that do not fit into memory raise an error about their sizes."""
+    sizes = {"hidden_sizes": build_options.hidden_sizes}
+    sizes |= {name: value for name, value in build_options.values.items() if name.endswith("hidden_sizes")}
     most = memory().total
     for name, widths in sizes.items():
         needed = 4 * sum(first * second for first, second in itertools.pairwise(widths))
@@ -422,22 +422,22 @@ def _built(description: Algorithm, given: BuildOptions, train: Any, test: Sequen
             given_sizes = option_text(name, list(widths))
             raise ValueError(f"{given_sizes} takes {needed:,} bytes per network, more than this machine has")
     try:
-        algo = description.build(given, train, test)
+        algo = description.build(build_options, train, test)
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
         name = option_name("hidden_sizes")
         raise ValueError(f"the networks do not fit into memory, take smaller {name}: {sizes}") from error
-    if given.values.get("policy") is not None and not has_own_body(algo.policy):
+    if build_options.values.get("policy") is not None and not has_own_body(algo.policy):
         name = option_name("policy")
         raise ValueError(f"{name} is not for {description.name}, which makes its networks itself: leave it out")
-    rows = description.largest_batch(given.values)
+    rows = description.largest_batch(build_options.values)
     needed = _BYTES_PER_UNIT * rows * sum(itertools.chain(*sizes.values()))
     if needed > most:
         raise ValueError(
-            f"{option_text('batch_size', given.values['batch_size'])} means gradient steps over {rows:,} rows: about "
-            f"{needed / 2**30:,.0f} GiB in networks of {sizes}; this machine has {most / 2**30:,.0f} GiB: take "
-            f"{option_text('batch_size', 256)}, say"
+            f"{option_text('batch_size', build_options.values['batch_size'])} means gradient steps over {rows:,} rows: "
+            f"about {needed / 2**30:,.0f} GiB in networks of {sizes}; this machine has {most / 2**30:,.0f} GiB: take "
+            f"{option_text('batch_size', 256)}, for example"
         )
     return algo
 
@@ -450,7 +450,7 @@ def with_torch_threads(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_reward_keys(config: Mapping[str, Any], env: Any) -> None:
-    """Error if a reward is to be read from an info that the environment does not give: before anything is collected."""
+    """Raise an error, before collecting data, if a reward is to be read from an info that the environment lacks."""
     keys = {name: config[section].get(name) for section, name in _REWARD_KEYS}
     if not any(keys.values()):
         return
@@ -464,16 +464,16 @@ def _check_reward_keys(config: Mapping[str, Any], env: Any) -> None:
             known = ", ".join(sorted(infos)) or "none"
             raise ValueError(
                 f"{name} {key!r} is not among the infos of {config['env']} (it has: {known})"
-                "; leave the option out for the reward itself"
+                "; leave the option out to use the reward itself"
             )
 
 
 @contextlib.contextmanager
 def torch_threads(wanted: int | None) -> Iterator[None]:
-    """Inside, torch and NumPy's products compute with ``wanted`` threads; ``None`` changes nothing.
+    """Run torch and NumPy's matrix products with ``wanted`` threads; ``None`` changes nothing.
 
-    Bits of a run then depend on its configuration, and not on ``OMP_NUM_THREADS``; and runs beside one another do not
-    wait for each other's threads.
+    The bits of a run then depend on its configuration and not on ``OMP_NUM_THREADS``, and parallel runs do not wait
+    for each other's threads.
     """
     before = torch.get_num_threads()
     if wanted is None:

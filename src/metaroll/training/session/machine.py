@@ -12,12 +12,12 @@ from typing import NamedTuple
 __all__ = ["Memory", "Processors", "memory", "processors"]
 
 _ROOT = Path("/")
-# The first version of cgroups writes a number near 2^63 where there is no limit.
+# The first version of cgroups writes a number near 2^63 if there is no limit.
 _NO_LIMIT = 2**60
 
 
 class Processors(NamedTuple):
-    """``allowed`` processors of the machine's ``installed`` ones; ``quota`` is how many may be busy on average."""
+    """``allowed`` of the machine's ``installed`` processors; ``quota`` is how many may be busy on average."""
 
     installed: int
     allowed: int
@@ -25,12 +25,12 @@ class Processors(NamedTuple):
 
     @property
     def usable(self) -> int:
-        """How many threads can be busy at once, at least one."""
+        """Number of threads that can be busy at once, at least one."""
         return self.allowed if self.quota is None else max(1, min(self.allowed, math.floor(self.quota)))
 
 
 class Memory(NamedTuple):
-    """Bytes that this process could use at most, and those of them that are free now."""
+    """Bytes that this process can use at most, and how many of them are free now."""
 
     total: int
     available: int
@@ -68,7 +68,7 @@ def memory(root: Path = _ROOT) -> Memory:
 
 
 def _memory_limits(root: Path) -> Iterator[tuple[int, int]]:
-    """Limit, and what is left of it; pages of files that the kernel would give back count as free."""
+    """Each limit and its free part; file pages that the kernel can reclaim count as free."""
     names = {
         "": ("memory.max", "memory.current", "inactive_file"),
         "memory": ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
@@ -84,8 +84,8 @@ def _memory_limits(root: Path) -> Iterator[tuple[int, int]]:
 def _cgroups(root: Path, controller: str) -> Iterator[Path]:
     """Folders of the cgroup of this process and of those around it; ``""`` means the unified hierarchy."""
     for line in _text(root / "proc" / "self" / "cgroup").splitlines():
-        _, _, rest = line.partition(":")
-        names, _, path = rest.partition(":")
+        _, _, fields = line.partition(":")
+        names, _, path = fields.partition(":")
         if controller in names.split(","):
             mounted = root / "sys" / "fs" / "cgroup"
             base = mounted / names if controller else mounted
@@ -95,7 +95,7 @@ def _cgroups(root: Path, controller: str) -> Iterator[Path]:
 
 
 def _text(path: Path) -> str:
-    """Content of a small file; empty where there is none."""
+    """Content of a small file; empty if it does not exist."""
     try:
         return path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):

@@ -31,7 +31,7 @@ __all__ = [
 def default_run_dir(algo: str, env: EnvSource, seed: int, last_seed: int | None = None) -> Path:
     """``runs/<algo>-<env>-<seed>``, or ``runs/<algo>-<env>-seeds-<first>-<last>`` for a group, in the current folder.
 
-    ``metaroll/Pendulum-v0``, ``module:name`` and ``sim@folder`` (of which the last folder counts) get dashes.
+    ``metaroll/Pendulum-v0``, ``module:name`` and ``sim@folder`` (with its last folder) get dashes.
     """
     simulator, folder = env.known.parts
     name = simulator + (folder and f"-{Path(folder).name}")
@@ -40,10 +40,10 @@ def default_run_dir(algo: str, env: EnvSource, seed: int, last_seed: int | None 
 
 
 def file_layer(path: Path, algo: str, env: str) -> tuple[str, dict[str, Any]]:
-    """The file of ``--config`` (a ``RunFile``, if a run has written it), and its options.
+    """The file of ``--config`` (a ``RunFile`` if a run has written it), and its options.
 
     Raises:
-        ValueError: It says that it is for another algorithm or environment, or an option stands in it twice.
+        ValueError: It is for another algorithm or environment, or has an option twice.
     """
     document = read_yaml(path)
     for key, wanted in (("metaroll_run", CONFIG_FORMAT), ("algo", algo), ("env", env)):
@@ -56,10 +56,10 @@ def file_layer(path: Path, algo: str, env: str) -> tuple[str, dict[str, Any]]:
     for key in () if written else ("seeds", "jobs"):
         if key in document:
             flags = " ".join(option_text(name, document.get(name)) for name in ("seeds", "jobs") if name in document)
-            raise ValueError(f"{key} in {path} is about a group of runs, which a file is not for: give {flags}")
+            raise ValueError(f"{key} in {path} is for a group of runs, and cannot be set in a file: use {flags}")
     try:
         file = str(path)
-        if written:  # written by some version of this library: nobody has typed its names
+        if written:  # written by this library, not typed: names may be from an older version
             file, document = RunFile(path), current_names({**document, "algo": algo})
         values = flat_values(document) | {key: document[key] for key in OF_RUNS if key in document and not written}
         return file, run_folder.resolved_paths(values, path.parent)
@@ -69,14 +69,14 @@ def file_layer(path: Path, algo: str, env: str) -> tuple[str, dict[str, Any]]:
 
 @dataclass(frozen=True)
 class SeedGroup:
-    """Runs that one command line asked for, which differ in their seeds.
+    """Runs requested by one command line, which differ only in their seeds.
 
     Attributes:
-        folder: Folder that holds their folders.
-        config: Configuration of all of them but the seed.
+        folder: Folder that contains their folders.
+        config: Their configuration, except for the seed.
         seeds: Their seeds.
-        jobs: Runs at a time, in a process each; 1 trains in this process.
-        trust: Whether its runs may import what they name, though they were not made here; not written down.
+        jobs: Number of runs at a time, each in its own process; 1 trains in this process.
+        trust: Whether its runs may import what they name although they were not created here; not saved.
     """
 
     folder: Path
@@ -97,11 +97,11 @@ class SeedGroup:
 
     @property
     def resume_command(self) -> str:
-        """What continues all of them."""
+        """The command that continues all of them."""
         return command_text("resume", self.folder)
 
     def write(self) -> None:
-        """Write down what belongs to the group, so that it can go on from its folder alone."""
+        """Write the settings of the group, so that it can be continued from its folder alone."""
         run_folder.write_config(self.folder, {**self.config, "seeds": self.seeds, "jobs": self.jobs}, GROUP_FILE)
 
 
@@ -121,18 +121,18 @@ def read_group(folder: Path) -> SeedGroup | None:
         check_whole("jobs", jobs)
         check_whole("epochs", document["run"].get("epochs"))
     except (TypeError, ValueError) as error:
-        raise SnapshotError(f"{path}: {error}; restore the file from a copy, or train anew") from error
+        raise SnapshotError(f"{path}: {error}; restore the file from a copy, or train again") from error
     return SeedGroup(folder, {**document, "run": {**OLDER, **document["run"]}}, seeds, jobs)
 
 
 def changed(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """``config`` with other values of options that may change when a run goes on; they stay in their sections.
+    """``config`` with new values of options that may change when a run is continued, each in its section.
 
     Raises:
-        TypeError, ValueError: The algorithm has no such option, or a value is none of it.
+        TypeError, ValueError: The algorithm has no such option, or a value is invalid.
     """
     sections = {name: dict(config[name]) for name in CONFIG_SECTIONS}
-    algo = config["algo"]  # of somebody else: it is not imported before it is known to be trusted
+    algo = config["algo"]  # third-party code is not imported before the run is trusted
     options = {option.name: option for option in (run_options(algo) if is_known(algo) else options_of(RunConfig))}
     for name, value in changes.items():
         if name in CHANGEABLE and name not in sections["algorithm"]:

@@ -1,4 +1,4 @@
-"""Whether environments and episodes have the spaces in which an agent has learned."""
+"""Checks whether environments and episodes have the spaces in which an agent has learned."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ from metaroll.types import EnvSpec, EnvUpdate
 __all__ = ["check_episode", "check_spaces"]
 
 _ROUNDING = 1e-6
-"""Bounds in float32 and in float64 are the same ones."""
+"""Tolerance for bounds in float32 and float64."""
 
 Tasks = Callable[[], Iterable[EnvUpdate]]
 
 
-def check_spaces(found: EnvSpec, spec: EnvSpec, tasks: Tasks, where: str = "env") -> None:
-    """Error unless an environment has the spaces of ``spec``, and actions within the same bounds.
+def check_spaces(env_spec: EnvSpec, spec: EnvSpec, tasks: Tasks, where: str = "env") -> None:
+    """Raise an error unless an environment has the spaces of ``spec`` and the same bounds of actions.
 
-    Bounds of observations may be others: they change nothing of what is observed.
+    Bounds of observations may differ: they do not change what is observed.
 
     Args:
-        found: Spaces of the environment.
+        env_spec: Spaces of the environment.
         spec: Spaces in which the agent has learned.
-        tasks: Gives tasks of the agent. Where their bounds differ from those of ``spec`` they belong to the task, and
-            any are taken.
-        where: What the environment is called.
+        tasks: Returns tasks of the agent. If their bounds differ from those of ``spec``, bounds are part of the task,
+            and any are accepted.
+        where: Name of the environment in errors.
 
     Raises:
-        ShapeError: It has others.
+        ShapeError: They differ.
     """
     pairs = (
-        ("observation_space", found.observation_space, spec.observation_space),
-        ("action_space", found.action_space, spec.action_space),
+        ("observation_space", env_spec.observation_space, spec.observation_space),
+        ("action_space", env_spec.action_space, spec.action_space),
     )
     for name, here, wanted in pairs:
         if not _alike(here, wanted):
             raise ShapeError(f"the {name} of {where} must be like {wanted}, in which the agent has learned, got {here}")
-    here, wanted = found.action_space, spec.action_space
+    here, wanted = env_spec.action_space, spec.action_space
     if not _same_bounds(here, wanted) and not any(_has_other_bounds(task, wanted) for task in tasks()):
         raise ShapeError(
             f"the action_space of {where} must have the bounds of {wanted}, in which the agent has learned, got {here}"
@@ -52,11 +52,11 @@ def check_spaces(found: EnvSpec, spec: EnvSpec, tasks: Tasks, where: str = "env"
 
 
 def check_episode(episode: Any, number: int, spec: EnvSpec, tasks: Tasks) -> None:
-    """Error unless ``episode``, at place ``number``, is of an environment with the spaces of ``spec``.
+    """Raise an error unless ``episode``, number ``number``, comes from an environment with the spaces of ``spec``.
 
     Raises:
-        ShapeError: It is of another one, as its rows or what it tells of its environment show.
-        TypeError: It is no ``StepSequence``.
+        ShapeError: It comes from another one, according to its rows or its recorded spec.
+        TypeError: It is not a ``StepSequence``.
     """
     if not isinstance(episode, StepSequence):
         raise TypeError(
@@ -65,27 +65,27 @@ def check_episode(episode: Any, number: int, spec: EnvSpec, tasks: Tasks) -> Non
         )
     actions, seen = spec.action_space, spec.observation_space
     for name, space, rows in (("observations", seen, episode.observations), ("actions", actions, episode.actions)):
-        found = np.asarray(rows).shape[1:]
-        if found != (space.shape or ()):
+        shape = np.asarray(rows).shape[1:]
+        if shape != (space.shape or ()):
             raise ShapeError(
-                f"{name} of rollout {number} must have rows of shape {space.shape}, got {found}: it is of another "
+                f"{name} of rollout {number} must have rows of shape {space.shape}, got {shape}: it comes from another "
                 "environment than the agent has learned in"
             )
-    told = episode.rollout_info.get("env_spec")
-    if isinstance(told, EnvSpec):
-        check_spaces(told, spec, tasks, f"rollout {number}")
+    recorded = episode.rollout_info.get("env_spec")
+    if isinstance(recorded, EnvSpec):
+        check_spaces(recorded, spec, tasks, f"rollout {number}")
 
 
-def _alike(found: gymnasium.Space, wanted: gymnasium.Space) -> bool:
-    if type(found) is not type(wanted) or found.shape != wanted.shape:
+def _alike(space: gymnasium.Space, wanted: gymnasium.Space) -> bool:
+    if type(space) is not type(wanted) or space.shape != wanted.shape:
         return False
-    return isinstance(found, gymnasium.spaces.Box) or same_kind(found, wanted)
+    return isinstance(space, gymnasium.spaces.Box) or same_kind(space, wanted)
 
 
-def _same_bounds(found: gymnasium.Space, wanted: gymnasium.Space) -> bool:
-    if not (isinstance(found, gymnasium.spaces.Box) and isinstance(wanted, gymnasium.spaces.Box)):
+def _same_bounds(space: gymnasium.Space, wanted: gymnasium.Space) -> bool:
+    if not (isinstance(space, gymnasium.spaces.Box) and isinstance(wanted, gymnasium.spaces.Box)):
         return True
-    pairs = ((found.low, wanted.low), (found.high, wanted.high))
+    pairs = ((space.low, wanted.low), (space.high, wanted.high))
     return all(np.allclose(here, there, rtol=_ROUNDING, atol=0.0) for here, there in pairs)
 
 

@@ -1,6 +1,6 @@
 """Runs an experiment from its configuration: trains or evaluates, and writes the results.
 
-What a user sees of it is shown by a ``View`` (``training/run/views.py``).
+A ``View`` (``training/run/views.py``) shows it to the user.
 """
 
 from __future__ import annotations
@@ -63,22 +63,22 @@ def start(
 ) -> dict[str, Any]:
     """Train a new run in ``folder``, and return its summary.
 
-    An earlier demo there is kept, in a folder beside it.
+    An earlier demo there is moved to a folder beside it.
 
     Args:
         config: A configuration from ``experiments.resolve``.
         folder: Folder of the run.
         view: Shows progress and results.
-        again: The folder is that of a run that was killed before its first snapshot.
+        again: The folder belongs to a run that was killed before its first snapshot.
         callbacks: More callbacks of the runner.
-        built: Called with what will be trained, before training.
-        env_steps: Environment steps to take at least: epochs are added until they are taken.
+        built: Called with the experiment before training.
+        env_steps: Minimum number of environment steps: epochs are added until they are taken.
         env: What the configuration names as environment, where the caller has it.
     """
     is_demo = config["command"] == "demo" and not again
     config = experiments.with_torch_threads(config)
     with contextlib.ExitStack() as stack:
-        with blame_input():  # all of it before the first file of an earlier run is touched
+        with blame_input():  # before any file of an earlier run is touched
             display, last = view.training(config), LastEvaluation()
             goal = StepGoal(env_steps, config, folder, display.expect_epochs)
             experiment = experiments.build(config, folder, (goal, last, display, *callbacks), env)
@@ -117,10 +117,10 @@ def continue_run(
     env: EnvSource | None = None,
     env_given: bool = False,
 ) -> dict[str, Any]:
-    """Continue the run in ``folder`` from a snapshot; one that was killed before the first starts anew.
+    """Continue the run in ``folder`` from a snapshot; a run that was killed before its first one starts again.
 
-    ``callbacks``, ``built`` and ``env_steps``, which count from the snapshot, and ``env`` are those of ``start``,
-    ``trust`` and ``env_given`` those of ``check_run``.
+    ``callbacks``, ``built``, ``env_steps`` (counted from the snapshot) and ``env`` are as for ``start``, ``trust`` and
+    ``env_given`` as for ``check_run``.
     """
     run_folder.check_links(folder)
     config, env = _checked(config, folder, from_epoch, trust, env, env_given, view)
@@ -150,13 +150,13 @@ def continue_run(
             built(experiment)
         if done >= epochs:
             more = command_text("resume", folder, "--epochs", "N")
-            view.message(f"all {done} epochs of {folder} are done; `{more}` trains more")
+            view.message(f"all {done} epochs of {folder} are done; `{more}` trains further")
         else:
             steps = 0 if done else experiment.runner.total_env_steps
             inside = f", {steps:,} environment steps into its warm-up" if steps else ""
-            view.message(f"resuming {folder} with epoch {done + 1} of {epochs}{inside}")
+            view.message(f"resuming {folder} at epoch {done + 1} of {epochs}{inside}")
             if not snapshot.has_buffers and experiment.algo.buffers_state_dict(copy=False) is not None:
-                view.message("its replay buffer is empty: only the newest snapshot of a run keeps one")
+                view.message("the replay buffer is empty: only the newest snapshot of a run keeps it")
             view.run_continues(config, env)
         goal.continue_from(done, experiment.runner.total_env_steps)
         display.start_from(done, experiment.runner.total_env_steps, experiment.runner.total_seconds)
@@ -177,7 +177,7 @@ def evaluate_run(
     *,
     trust: bool = False,
 ) -> dict[str, Any]:
-    """Evaluate a snapshot in ``folder``, and write the results to ``out``; the run itself is not changed.
+    """Evaluate a snapshot in ``folder`` and write the results to ``out``; the run itself is not changed.
 
     Args:
         config: Configuration of the run.
@@ -197,8 +197,8 @@ def evaluate_run(
             _, test_tasks = experiments.split_tasks(config, experiment.source, num_tasks)
             if num_tasks is not None and not test_tasks:
                 raise UsageError(
-                    f"{option_name('num_tasks')} is for runs with held-out tasks; this one has none, only "
-                    f"{config['env']} itself: ask for more episodes with --episodes N instead"
+                    f"{option_name('num_tasks')} is for runs with held-out tasks; this one has only {config['env']} "
+                    "itself: use --episodes N for more episodes"
                 )
             evaluator = stack.enter_context(
                 contextlib.closing(experiments.build_evaluator(config, experiment.source, test_tasks, **changes))
@@ -215,7 +215,7 @@ def evaluate_run(
 def measure(
     evaluator: MetaEvaluator | PolicyEvaluator, algo: Any, view: View, shots: Sequence[int] | None = None
 ) -> tuple[EvaluationResult | PolicyEvaluation, AdaptationStudy | None]:
-    """Evaluate ``algo``; if it adapts, with the verdict and the study behind it.
+    """Evaluate ``algo``; if it adapts, also return the study that its verdict is based on.
 
     Args:
         evaluator: How it is evaluated.
@@ -238,7 +238,7 @@ def write_evaluation(
     epoch: int,
     out: Path,
 ) -> dict[str, Any]:
-    """Write the result of ``measure`` as ``evaluation.json`` into the folder ``out``; its content."""
+    """Write the result of ``measure`` as ``evaluation.json`` to the folder ``out``; return its content."""
     result, study = measured
     success = {} if study is None else success_values(study.result)
     more = {} if study is None else {**study.to_dict(), **success}
@@ -259,10 +259,10 @@ def restored_run(
     env_given: bool = False,
     view: View | None = None,
 ) -> Iterator[tuple[dict[str, Any], experiments.Experiment, int]]:
-    """The checked configuration, the experiment as a snapshot in ``folder`` has it, and its number of epochs.
+    """The checked configuration, the experiment restored from a snapshot in ``folder``, and its number of epochs.
 
-    The run may still be training, and replaces its snapshot (the best one, too) by a newer one. ``trust`` and
-    ``env_given`` are those of ``check_run``, ``env`` that of ``start``; ``view`` shows what the run imports.
+    The run may still be training and replace its snapshots (including the best one) meanwhile. ``trust`` and
+    ``env_given`` are as for ``check_run``, ``env`` as for ``start``; ``view`` shows what the run imports.
     """
     checked, env = _checked(config, folder, from_epoch, trust, env, env_given, view or console_view())
     with blame_input():
@@ -290,9 +290,9 @@ def _checked(
     env_given: bool,
     view: View,
 ) -> tuple[dict[str, Any], EnvSource]:
-    """The configuration in ``folder``, checked value by value, and its environment (``env``, where the caller has it).
+    """The configuration in ``folder``, checked value by value, and its environment (``env``, if the caller has it).
 
-    First of all it is checked whether what it names may be imported.
+    This first checks whether the modules that it names may be imported.
     """
     with blame_input():
         written = run_folder.read_config(folder)
@@ -309,7 +309,7 @@ def _checked(
 
 
 def _check_snapshot(config: Mapping[str, Any], folder: Path, from_epoch: int | str | None) -> Snapshot:
-    """The snapshot to use, which must be of the run that ``config`` describes."""
+    """The snapshot to use, which must belong to the run that ``config`` describes."""
     snapshot = load_snapshot(folder, "last" if from_epoch is None else from_epoch)
     check_same_run(config, snapshot.manifest.get("config"), folder)
     return snapshot
@@ -319,13 +319,11 @@ def _check_snapshot(config: Mapping[str, Any], folder: Path, from_epoch: int | s
 def _training(
     config: Mapping[str, Any], folder: Path, experiment: experiments.Experiment, view: View
 ) -> Iterator[None]:
-    """Errors and Ctrl-C carry the command that continues the run; a Ray cluster that is lost is an error."""
+    """Attach the command that continues the run to errors and Ctrl-C, and watch the Ray cluster."""
     resume = command_text("resume", folder)
 
     def lost(address: str) -> None:
-        view.error(
-            f"the Ray cluster at {address} does not answer any more; what was saved is kept; continue with: {resume}"
-        )
+        view.error(f"the Ray cluster at {address} no longer responds; what was saved is kept; continue with: {resume}")
 
     on_ray = config["run"]["transport"] == "ray"
     try:
@@ -336,11 +334,11 @@ def _training(
         ):
             yield
     except SnapshotError:
-        raise  # it says itself what can be done
+        raise  # its message already says what to do
     except BaseException as error:
-        # A run that wrote metrics but no snapshot was told to (snapshot_mode none).
+        # A run with metrics but no snapshot was configured so (snapshot_mode none).
         if isinstance(error, DivergedError):
-            error.anew_command = _command_anew(config, folder, error.lower)  # type: ignore[attr-defined]
+            error.anew_command = _command_with_lower_value(config, folder, error.lower)  # type: ignore[attr-defined]
         elif latest(folder) is not None or not (folder / "metrics.jsonl").exists():
             error.resume_command = resume  # type: ignore[attr-defined]
             error.epochs_kept = latest(folder) or 0  # type: ignore[attr-defined]
@@ -349,8 +347,8 @@ def _training(
         raise
 
 
-def _command_anew(config: Mapping[str, Any], folder: Path, lower: Mapping[str, float]) -> str:
-    """What trains another run with the settings of one that has diverged, but for the first that is to be lower."""
+def _command_with_lower_value(config: Mapping[str, Any], folder: Path, lower: Mapping[str, float]) -> str:
+    """The command for a new run with the settings of one that diverged, but with the first of ``lower`` reduced."""
     name, value = next(iter(lower.items()))
     changed = (f"--{name.replace('_', '-')}", f"{value / 10:g}")
     kept = folder / run_folder.CONFIG_FILE
@@ -365,7 +363,7 @@ def _finish(
     view: View,
     split: SplitReport | None,
 ) -> dict[str, Any]:
-    """Evaluate the finished agent, write ``summary.json``, and show what was learned."""
+    """Evaluate the finished agent, write ``summary.json``, and show the results."""
     epochs, more = config["run"]["epochs"], {}
     result, is_demo = last.result_of(epochs), config["command"] == "demo"
     evaluator: Any = demo.final_evaluator(config, experiment.source) if is_demo else experiment.evaluator
@@ -378,7 +376,7 @@ def _finish(
                 floor, oracle = demo.floor_and_oracle(result, evaluator, experiment.algo.env_spec)
                 more = demo.compare_with_references(result, floor, oracle, config["run"]["seed"])
             more = {**more, "verdict": study.verdict(floor).to_dict()}
-        elif result is None:  # nothing was left to train, or the last epoch was not evaluated
+        elif result is None:  # there was nothing to train, or the last epoch was not evaluated
             with view.evaluation() as progress:
                 result = evaluator.evaluate(experiment.algo, progress=progress)
     stopped = experiment.runner.stopped_after
@@ -389,9 +387,9 @@ def _finish(
         view.message(f"ended after {epochs} epochs: {ended[1]}")
     if (best := experiment.runner.best) is not None:
         more["best"] = best
-        how = for_reader("metaroll.load(..., from_epoch='best')", "--from-epoch best")
+        call = for_reader("metaroll.load(..., from_epoch='best')", "--from-epoch best")
         value = f"best {best['metric']}, {best['value']:.6g}, after {best['iteration']} epochs"
-        view.message(f"{value}: {how} takes that one")
+        view.message(f"{value}: {call} selects it")
     steps, seconds = int(experiment.runner.total_env_steps), round(experiment.runner.total_seconds, 2)
     more = {**more, "protocol": evaluator.protocol(experiment.algo), "env_steps": steps, "seconds": seconds}
     summary = summary_of(config, experiment.source, result, split, epochs=epochs, **more)
@@ -404,7 +402,7 @@ def _finish(
 def _split_of(config: Mapping[str, Any], algo: Any, evaluator: Any) -> SplitReport | None:
     """The report of the leak guard; ``None`` for algorithms that do not adapt, or without a list of training tasks.
 
-    Held-out tasks that occur in training are an error, unless the evaluator was told that they may.
+    Held-out tasks that occur in training are an error, unless the evaluator allows it.
     """
     if not adapts(config) or algo.train_tasks is None:
         return None

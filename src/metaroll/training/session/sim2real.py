@@ -11,9 +11,9 @@ __all__ = ["DT", "ENV", "swing_up"]
 ENV = "metaroll.training.session.sim2real:swing_up"
 """The name of the simulator of the loop."""
 DT, _STEPS = 0.02, 250
-"""Seconds of a step, and steps of an episode."""
+"""Seconds per step, and steps per episode."""
 
 
 def swing_up(**options: Any) -> QQubeSwingUpEnv:
-    """The Qube that swings up, 50 decisions per second, for 5 s."""
+    """The Qube swing-up task, with 50 actions per second for 5 s."""
     return QQubeSwingUpEnv(**{"dt": DT, "max_steps": _STEPS, **options})

@@ -15,17 +15,17 @@ __all__ = ["LastEvaluation", "StepGoal"]
 class StepGoal:
     """Callback of a runner: adds epochs to the run until it has taken enough environment steps.
 
-    Epochs of algorithms that ask for a number of episodes are shorter than planned where episodes end early. The run
+    Epochs of algorithms that collect a number of episodes are shorter than planned if episodes end early. The run
     has the same bits as one that was started with the epochs that it has in the end.
 
     Args:
-        env_steps: Steps to take from now on, at least; ``None`` adds no epochs.
-        config: Configuration of the run, whose epochs are the least.
-        folder: Folder of the run, whose ``config.yaml`` follows.
-        expect_epochs: Called with the number of epochs, whenever it changes.
+        env_steps: Minimum number of steps from now on; ``None`` adds no epochs.
+        config: Configuration of the run, with the minimum number of epochs.
+        folder: Folder of the run, whose ``config.yaml`` is updated.
+        expect_epochs: Called with the number of epochs whenever it changes.
 
     Attributes:
-        config: The configuration, with the epochs that the run has now.
+        config: The configuration, with the current number of epochs.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class StepGoal:
         self._done, self._taken = epochs, env_steps
 
     def on_epoch_end(self, runner: Any, epoch: int, metrics: Mapping[str, float]) -> None:
-        """Ask for as many epochs as the rest of the steps takes, at the length of those so far."""
+        """Request as many epochs as the remaining steps need, at the length of those so far."""
         if self._env_steps is None:
             return
         done, taken = epoch + 1, runner.total_env_steps - self._taken

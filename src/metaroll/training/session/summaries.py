@@ -16,7 +16,7 @@ __all__ = ["evaluation_values", "success_values", "summary_of"]
 
 _LEFT_OUT = ("return_before_interval", "interval_method", "env_steps", "task_names")
 _FINISH_FIRST = 3
-"""Episodes that count by Meta-World's rule."""
+"""Number of episodes that count by Meta-World's rule."""
 
 
 def evaluation_values(
@@ -25,18 +25,18 @@ def evaluation_values(
     """The numbers of an evaluation that tables and summaries show; with ``config`` also those of its algorithm."""
     values = {name: value for name, value in result.to_dict().items() if name not in _LEFT_OUT}
     if isinstance(result, EvaluationResult):
-        del values["returns"]  # per task they are there
+        del values["returns"]  # they are included per task
     elif config is not None:
         values |= get_algorithm(config["algo"]).summary_values(result.returns, config["algorithm"])
     return values
 
 
 def success_values(result: EvaluationResult, first: int = _FINISH_FIRST) -> dict[str, Any]:
-    """The success rate by the biased rule beside ours, where there are ``first`` test episodes and more."""
+    """The success rate by the biased rule beside ours, with at least ``first`` test episodes."""
     if result.success_steps is None or result.returns.shape[2] - result.num_exploration < first:
         return {}
     rate = result.success_rate or 0.0
-    # Which of episodes of one length finish first is arbitrary, so any of them are a fair sample of all.
+    # Which episodes of equal length finish first is arbitrary, so any of them are a fair sample of all.
     biased = rate if result.equal_lengths else result.first_finished_success_rate(first)
     return {
         "first_finished_success_rate": biased,
@@ -48,7 +48,7 @@ def success_values(result: EvaluationResult, first: int = _FINISH_FIRST) -> dict
 def summary_of(
     config: Mapping[str, Any], env: EnvSource, result: Any, split: SplitReport | None, **more: Any
 ) -> dict[str, Any]:
-    """What ``summary.json`` and ``evaluation.json`` hold of an evaluation, and ``more``."""
+    """The content of ``summary.json`` and ``evaluation.json`` for an evaluation, and ``more``."""
     head = {"algo": config["algo"], "env": config["env"], "seed": config["run"]["seed"]}
     kind = "training" if tested_on_training(env) else "held-out"
     tasks: dict[str, Any] = {"tested_on": kind} if any(task is not None for task in result.tasks) else {}

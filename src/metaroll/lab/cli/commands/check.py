@@ -1,4 +1,4 @@
-"""The command ``check``: is an environment ready to be a family of tasks, and if not, what is the hint?"""
+"""The command ``check``: whether an environment is ready to be a family of tasks, and what to fix if not."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ __all__ = ["check"]
 @dataclass(frozen=True, kw_only=True)
 class _CheckArguments:
     num_steps: Annotated[int | None, unset("INT", "the horizon, at most 200")] = None
-    """Longest rollout."""
+    """Maximum number of steps in a rollout."""
     seed: int = 0
     """Seed of tasks, resets and actions."""
     quick: Switch = False
-    """Start no worker process."""
+    """Skip the checks that start a worker process."""
     strict: Switch = False
     """Count warnings as failures."""
     output: Output = field(default_factory=Output)
 
 
 def check(arguments: Sequence[str]) -> int:
-    """Look at the tasks of an environment; 1 if something is wrong with them, 0 otherwise."""
+    """Check the tasks of an environment; return 1 if a check failed, 0 otherwise."""
     about = (
-        "ENV is a family of `metaroll list envs`, or module:attribute: a TaskFamily, an environment with "
-        "sample_tasks and set_task, or constructors, in a file of the current folder or an installed package. The exit "
-        "status is 1 if a check failed."
+        "ENV is a family from `metaroll list envs`, or module:attribute: a TaskFamily, an environment with "
+        "sample_tasks and set_task, or constructors, in a file in the current folder or an installed package. The exit "
+        "status is 1 if a check fails."
     )
     missing = "the environment is missing; one of `metaroll list envs`, or module:attribute"
-    names, given = parse_command(_CheckArguments, arguments, "metaroll check ENV [options]", about, missing)
+    names, args = parse_command(_CheckArguments, arguments, "metaroll check ENV [options]", about, missing)
     import gymnasium
 
     from metaroll.envs.lookup.source import EnvSource
@@ -45,28 +45,28 @@ def check(arguments: Sequence[str]) -> int:
     from metaroll.lab.display.json_output import print_json
     from metaroll.training.session.experiments import require_at_least
 
-    console, name, started = given.output.console(), names[0], time.perf_counter()
+    console, name, started = args.output.console(), names[0], time.perf_counter()
     with blame_input():
-        require_at_least({"--num-steps": given.num_steps}, 1)
-        require_at_least({"--seed": given.seed}, 0)
+        require_at_least({"--num-steps": args.num_steps}, 1)
+        require_at_least({"--seed": args.seed}, 0)
         env = EnvSource.of(name)
         env.known.refuse_alike()
-        if name in gymnasium.registry and not env.known.has_family:  # the nearest names of families would be of no use
+        if name in gymnasium.registry and not env.known.has_family:  # the nearest family names would not help
             raise UsageError(
-                f"{name} is one environment of Gymnasium, without tasks to look at. Say in a file my_env.py what they "
-                f"are, `family = TaskFamily.from_params({name!r}, {{constant: (low, high)}})` for one, and try "
-                "`metaroll check my_env:family`; docs/own_environment.md shows how"
+                f"{name} is a single Gymnasium environment without tasks to check. Define them in a file my_env.py, "
+                f"for example `family = TaskFamily.from_params({name!r}, {{constant: (low, high)}})`, and run "
+                "`metaroll check my_env:family`; see docs/own_environment.md"
             )
         family = env.family
-    with console.status(escape(f"looking at {name}"), spinner="line"):
-        report = check_task_env(family, num_steps=given.num_steps, workers=not given.quick, seed=given.seed)
+    with console.status(escape(f"checking {name}"), spinner="line"):
+        report = check_task_env(family, num_steps=args.num_steps, workers=not args.quick, seed=args.seed)
     report = dataclasses.replace(report, name=name)
     seconds = time.perf_counter() - started
-    if given.output.json:
+    if args.output.json:
         print_json({**report.to_dict(), "seconds": round(seconds, 2)})
     else:
         show_findings(console, report.checks)
         style = "bold red" if report.failed else "bold yellow" if report.warned else "bold green"
         console.print(f"\n[{style}]{escape(report.verdict)}[/] ({seconds:.1f} s)", soft_wrap=True)
     sys.stdout.flush()
-    return 1 if report.failed or (given.strict and report.warned) else 0
+    return 1 if report.failed or (args.strict and report.warned) else 0

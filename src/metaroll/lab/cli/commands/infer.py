@@ -1,4 +1,4 @@
-"""The commands ``infer`` and ``sim2real``: from a log to a posterior, and the whole loop on a simulated robot."""
+"""The commands ``infer`` and ``sim2real``: from a log to a posterior, and the complete loop on a simulated robot."""
 
 from __future__ import annotations
 
@@ -31,29 +31,29 @@ from metaroll.lab.results.inference_result import ONE_MORE_ROUND, PAGE
 if TYPE_CHECKING:
     from metaroll.inference.neural import InferenceProgress
 
-__all__ = ["infer", "sim2real", "told_progress"]
+__all__ = ["infer", "progress_reporter", "sim2real"]
 
 _CHECKED = 1000
-"""Simulations of the checks, more or less: they make 300 to 900, and 200 to 800 more."""
+"""Approximate number of simulations for the checks: they run 300 to 900, and 200 to 800 more."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _InferArguments:
     data: Annotated[str | None, unset("FOLDER", "none")] = None
-    """Recorded rollouts: a folder of metaroll import-log, or of metaroll.save_rollouts."""
+    """Recorded rollouts: a folder written by metaroll import-log or metaroll.save_rollouts."""
     out: Annotated[str | None, unset("DIR", "runs/infer-SIM-SEED")] = None
-    """Folder of the posterior, the simulations and the page; simulations of the same recordings and settings that are
-    there are used again, unless the simulator was changed."""
+    """Folder for the posterior, the simulations and the page; simulations in it for the same recordings and settings
+    are reused, unless the simulator has changed."""
     param: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="NAME=LOW:HIGH")] = ()
-    """A parameter that is not known, and its range; may be given several times. Without any: what the simulator usually
-    varies, half to one and a half times of its value."""
+    """An unknown parameter and its range; may be repeated. Without it: the parameters that the simulator usually
+    varies, from half to one and a half times their values."""
     output: Output = field(default_factory=Output)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _LoopArguments:
     out: str = "runs/sim2real"
-    """Folder of the loop; an earlier one in it is kept, in a folder beside it."""
+    """Output folder; earlier output in it is moved to a folder beside it."""
     output: Output = field(default_factory=Output)
 
 
@@ -61,22 +61,22 @@ def infer(arguments: Sequence[str]) -> None:
     """Infer the parameters of a simulator from recorded rollouts."""
     usage = "metaroll infer SIM --data FOLDER [options]"
     about = (
-        "Recorded rollouts become a posterior over the parameters of SIM, with predictions of held-out rollouts and a "
-        "page. Train on it: metaroll train ALGO SIM --tasks FOLDER. docs/inference.md"
+        "Infers a posterior over the parameters of SIM from recorded rollouts, predicts held-out rollouts with it, and "
+        "writes a page. To train on it: metaroll train ALGO SIM --tasks FOLDER. See docs/inference.md."
     )
     kind = with_config(_InferArguments, "inference", InferenceOptions)
-    renamed, called = renamed_flags(arguments, options_of(InferenceOptions))
-    with named_as(called):
+    arguments_here, typed_names = renamed_flags(arguments, options_of(InferenceOptions))
+    with named_as(typed_names):
         try:
-            names, given = parse_command(kind, renamed, usage, about, "the name of the simulator is missing")
+            names, args = parse_command(kind, arguments_here, usage, about, "the name of the simulator is missing")
         except UnknownNameError:
             _refuse_settings_of_networks(arguments)
             raise
-        _infer(arguments, names, given, usage)
+        _infer(arguments, names, args, usage)
 
 
 def _refuse_settings_of_networks(arguments: Sequence[str]) -> None:
-    """Error if an option is one of the estimator, which the method sets here."""
+    """Raise an error if an option belongs to the estimator, which ``--method`` configures here."""
     known = {option.name for option in options_of(EstimatorConfig)} - {
         option.name for option in options_of(InferenceOptions)
     }
@@ -90,7 +90,7 @@ def _refuse_settings_of_networks(arguments: Sequence[str]) -> None:
             )
 
 
-def _infer(arguments: Sequence[str], names: Sequence[str], given: Any, usage: str) -> None:
+def _infer(arguments: Sequence[str], names: Sequence[str], args: Any, usage: str) -> None:
     from metaroll.data.folders.kinds import INFER
     from metaroll.data.folders.taking import refuse_foreign, take
     from metaroll.data.recordings import load_rollouts
@@ -104,72 +104,75 @@ def _infer(arguments: Sequence[str], names: Sequence[str], given: Any, usage: st
     from metaroll.lab.report.inference_page import write_inference_page
     from metaroll.training.session.run_config import default_run_dir
 
-    console, env = given.output.console(), EnvSource.of(names[0])
+    console, env = args.output.console(), EnvSource.of(names[0])
     with blame_input():
-        options = InferenceOptions(**vars(given.inference))
-        if given.data is None:
-            raise UsageError(f"{usage}: --data FOLDER is missing, a folder of recorded rollouts (metaroll import-log)")
-        folder = default_run_dir("infer", env, options.seed) if given.out is None else Path(given.out).expanduser()
-        data = Path(given.data).expanduser()
+        options = InferenceOptions(**vars(args.inference))
+        if args.data is None:
+            raise UsageError(f"{usage}: --data FOLDER is missing: a folder of recorded rollouts (metaroll import-log)")
+        folder = default_run_dir("infer", env, options.seed) if args.out is None else Path(args.out).expanduser()
+        data = Path(args.data).expanduser()
         if data.is_file():
             made = command_text("import-log", data, "--mapping", "MAPPING", "--env", names[0], "--out", "FOLDER")
             raise UsageError(
-                f"--data must be a folder of recorded rollouts, got the file {data}; a log becomes such a folder by "
+                f"--data must be a folder of recorded rollouts, got the file {data}; convert a log with "
                 f"{made} (docs/robot_logs.md)"
             )
         rollouts = load_rollouts(data)
-        prior = usual_prior(env, given.param)
+        prior = usual_prior(env, args.param)
         require_sbi()
         refuse_foreign(folder, INFER)
         _about(console, rollouts, prior, even_pieces(rollouts, options.segment_length, options.hold_out + 1).text)
         for text in doubts_about(env, rollouts):
             show_line(console, f"[yellow]check:[/] {escape(text)}")
-        with _at_work(console) as shown:
+        with _status_line(console) as show_status:
             try:
-                found = run(env, rollouts, prior, folder, options, progress=told_progress(console, shown, options))
-            except KeyboardInterrupt as error:  # simulations that were made are kept
+                result = run(
+                    env, rollouts, prior, folder, options, progress=progress_reporter(console, show_status, options)
+                )
+            except KeyboardInterrupt as error:  # finished simulations are kept
                 error.resume_command = command_text("infer", *arguments)  # type: ignore[attr-defined]
                 raise
         with take(folder, INFER):
-            page = write_inference_page(found, folder / PAGE)
-    _show(console, found)
+            page = write_inference_page(result, folder / PAGE)
+    _show(console, result)
     console.print(f"page {escape(str(page))}", soft_wrap=True)
-    words = ["train", "ALGO", names[0], "--tasks", folder]
+    command = ["train", "ALGO", names[0], "--tasks", folder]
     if env.spec.max_episode_length is None:
-        words += ["--max-steps", str(max(map(len, rollouts)))]
-    when = "train on it" if found.trusted else "once the checks pass"
-    when = when if found.checks else "nothing was checked (--no-checks); if it is right"
-    console.print(f"{when}: {escape(command_text(*words))}", soft_wrap=True)
-    if given.output.json:
-        print_json({**found.to_dict(), "folder": str(folder), "page": str(page)})
+        command += ["--max-steps", str(max(map(len, rollouts)))]
+    intro = "to train on it" if result.trusted else "to train once the checks pass"
+    intro = intro if result.checks else "not checked (--no-checks); to train on it anyway"
+    console.print(f"{intro}: {escape(command_text(*command))}", soft_wrap=True)
+    if args.output.json:
+        print_json({**result.to_dict(), "folder": str(folder), "page": str(page)})
 
 
 def sim2real(arguments: Sequence[str]) -> None:
-    """Close the loop on a robot that a simulator plays."""
+    """Run the complete loop on a simulated robot."""
     usage = "metaroll sim2real demo [options]"
     about = (
-        "A simulator with hidden parameters plays the robot: logged rollouts, a posterior, a policy trained on it, "
-        "beside nominal training, plain randomization and one that knows the truth. Some minutes on two cores."
+        "A simulator with hidden parameters stands for the robot: log rollouts, infer a posterior, train a policy on "
+        "it, and compare it with nominal training, plain randomization and an oracle that knows the true parameters. "
+        "Takes a few minutes on two cores."
     )
     rest = list(arguments)
     if rest and rest[0] == "demo":
         rest.pop(0)
     elif rest and not rest[0].startswith("-"):
-        raise UsageError(f"{usage}: there is only the demo, got {rest[0]!r}")
-    given = parse(with_config(_LoopArguments, "loop", LoopOptions), rest, "metaroll sim2real demo", about)
+        raise UsageError(f"{usage}: the only subcommand is demo, got {rest[0]!r}")
+    args = parse(with_config(_LoopArguments, "loop", LoopOptions), rest, "metaroll sim2real demo", about)
     from metaroll.lab.display.json_output import print_json
     from metaroll.lab.inferring.sim2real import close_the_loop
 
-    console = given.output.console()
+    console = args.output.console()
     with blame_input():
         result = close_the_loop(
-            Path(given.out).expanduser(), LoopOptions(**vars(given.loop)), lambda text: console.print(escape(text))
+            Path(args.out).expanduser(), LoopOptions(**vars(args.loop)), lambda text: console.print(escape(text))
         )
         page = _write_loop_page(result)
     _show(console, result.inference, result.truth)
     console.print(_loop_panel(result))
     console.print(f"page {escape(str(page))}", soft_wrap=True)
-    if given.output.json:
+    if args.output.json:
         print_json({**result.to_dict(), "page": str(page)})
 
 
@@ -183,47 +186,47 @@ def _about(console: Console, rollouts: Sequence[Any], prior: Any, left_out: str)
 
 
 @contextlib.contextmanager
-def _at_work(console: Console) -> Iterator[Callable[[str], None]]:
-    """Shows, at a terminal, what is done at the moment, and since when; gives what changes the text."""
+def _status_line(console: Console) -> Iterator[Callable[[str], None]]:
+    """Show the current step and its duration in a terminal; yields the function that changes the text."""
     columns = (SpinnerColumn("line"), TextColumn("{task.description}"), TimeElapsedColumn())
-    # Warnings go where the user has sent them: above what is shown if that is the same terminal.
+    # Warnings go where the user has sent them: above the status line if that is the same terminal.
     live = {"transient": True, "redirect_stderr": sys.stderr.isatty(), "disable": not console.is_terminal}
-    with Progress(*columns, console=console, **live) as shown:
-        task = shown.add_task("looking at the simulator", total=None)
-        told = ""
+    with Progress(*columns, console=console, **live) as status:
+        task = status.add_task("inspecting the simulator", total=None)
+        step = ""
 
         def update(text: str) -> None:
-            nonlocal told
-            if text.partition(":")[0] != told:
-                told = text.partition(":")[0]
-                shown.reset(task)
-            shown.update(task, description=text)
+            nonlocal step
+            if text.partition(":")[0] != step:
+                step = text.partition(":")[0]
+                status.reset(task)
+            status.update(task, description=text)
 
         yield update
 
 
-def told_progress(
+def progress_reporter(
     console: Console,
     show: Callable[[str], None],
     options: InferenceOptions,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Callable[[InferenceProgress], None]:
-    """Shows progress; once the first round is learned, about how long all others will take."""
-    begun: dict[str, float] = {}
+    """Show progress and, after the first round, roughly how long the others will take."""
+    started: dict[str, float] = {}
 
     def progress(state: InferenceProgress) -> None:
         where = f"round {state.round_number} of {state.rounds}"
-        begun.setdefault(f"{state.phase} {state.round_number}", clock())
+        started.setdefault(f"{state.phase} {state.round_number}", clock())
         if state.phase == "simulate" and state.round_number == 2 and not state.done:
-            learning = begun["simulate 2"] - begun["train 1"]
-            simulating = begun["train 1"] - begun["simulate 1"]
+            learning = started["simulate 2"] - started["train 1"]
+            simulating = started["train 1"] - started["simulate 1"]
             left = options.num_simulations / state.total - 1.0 + _CHECKED * options.checks / state.total
             seconds = simulating * left + learning * (state.rounds + 1.0)
             console.print(f"{about(max(seconds, 60.0))} to go")
         if state.phase == "simulate" and state.round_number > options.rounds and not state.done:
-            # What the last round simulated may have been there already; what its checks did was not.
-            learning = begun[f"check {options.rounds}"] - begun[f"train {options.rounds}"]
-            checking = clock() - begun[f"check {options.rounds}"]
+            # The last round may have reused simulations; its checks were run in this call.
+            learning = started[f"check {options.rounds}"] - started[f"train {options.rounds}"]
+            checking = clock() - started[f"check {options.rounds}"]
             seconds = learning + checking * (1.0 + state.total / _CHECKED)
             console.print(f"{ONE_MORE_ROUND}, {about(max(seconds, 60.0))}")
         if state.phase == "simulate":
@@ -238,13 +241,13 @@ def told_progress(
     return progress
 
 
-def _show(console: Console, found: Any, truth: Any = None) -> None:
+def _show(console: Console, result: Any, truth: Any = None) -> None:
     table = Table(title="parameters", title_justify="left")
-    last = ("of prior", "true") if truth else ("90 %", "of prior")  # all would not fit into 80 columns
+    last = ("of prior", "true") if truth else ("90 %", "of prior")  # all of them would not fit into 80 columns
     for name in ("parameter", "prior", "nominal", "posterior", *last):
-        named = name == "parameter"  # in narrow terminals numbers are broken, names stay whole
+        named = name == "parameter"  # in narrow terminals numbers wrap, names do not
         table.add_column(name, justify="left" if named else "right", no_wrap=named)
-    for row in found.rows():
+    for row in result.rows():
         share = f"{100 * row['share_of_prior_std']:.3g} %{'' if row['identified'] else ': little'}"
         between = f"{row['low']:.4g} to {row['high']:.4g}"
         cells = [
@@ -256,33 +259,38 @@ def _show(console: Console, found: Any, truth: Any = None) -> None:
         ]
         table.add_row(*cells)
     console.print(table)
-    if any(not row["identified"] for row in found.rows()):
-        show_line(console, "of prior: the posterior's deviation over the prior's; from half on, data says little")
-    for text in (found.recordings, found.noise.get("text")):
+    if any(not row["identified"] for row in result.rows()):
+        show_line(
+            console,
+            "of prior: the posterior's standard deviation relative to the prior's; above half, the data says little",
+        )
+    for text in (result.recordings, result.noise.get("text")):
         if text:
             show_line(console, escape(text))
-    show_line(console, found.error_text())
-    if found.checks:
-        color = "green" if found.checks["passed"] else "yellow" if found.checks["too_wide"] else "red"
-        show_line(console, f"[{color}]{escape(found.checks['text'])}[/]")
-        for line in found.checks["lines"]:
+    show_line(console, result.error_text())
+    if result.checks:
+        color = "green" if result.checks["passed"] else "yellow" if result.checks["too_wide"] else "red"
+        show_line(console, f"[{color}]{escape(result.checks['text'])}[/]")
+        for line in result.checks["lines"]:
             show_line(console, f"  [red]{escape(line)}[/]" if line.startswith("failed") else f"  {escape(line)}")
-        if not found.checks["passed"]:
-            for text in found.doubts:
+        if not result.checks["passed"]:
+            for text in result.doubts:
                 show_line(console, f"[yellow]check:[/] {escape(text)}")
-            looked = "units, signs and the order of columns first, then docs/inference.md, What a failing check means"
-            show_line(console, f"what that means, and what to do: {looked}")
-    told = found.posterior.description
-    if told["num_reused"]:
-        console.print(f"{told['num_reused']:,} simulations were there already, and were used again")
-    elif told["num_foreign_parts"]:
+            advice = (
+                "check units, signs and the order of columns, then see docs/inference.md, What a failing check means"
+            )
+            show_line(console, f"what to do: {advice}")
+    description = result.posterior.description
+    if description["num_reused"]:
+        console.print(f"{description['num_reused']:,} simulations were reused from an earlier run")
+    elif description["num_foreign_parts"]:
         text = (
-            "the simulations that were in the folder are of other recordings or settings, or of a simulator that was "
-            "changed since: all were made anew"
+            "the simulations in the folder were made for other recordings or settings, or before the simulator "
+            "changed: all were run again"
         )
         console.print(f"[yellow]{text}[/]", soft_wrap=True)
-    if found.failed or not found.checks:  # else a line of the verdict says that none has
-        console.print(f"[yellow]{found.posterior.failures}[/]" if found.failed else found.posterior.failures)
+    if result.failed or not result.checks:  # else a line of the verdict says that none failed
+        console.print(f"[yellow]{result.posterior.failures}[/]" if result.failed else result.posterior.failures)
 
 
 def _loop_panel(result: Any) -> Panel:
@@ -297,9 +305,9 @@ def _loop_panel(result: Any) -> Panel:
         share = f"  {100 * result.score(name):.0f} % of the way to the oracle" if between else ""
         lines.append(f"{name:10} {values.mean():8.4g} [{low:.4g}, {high:.4g}]  {POLICIES[name]}{share}")
     if not result.solved:
-        lines.append("not even the oracle swings up: these trainings were too short to be compared (--epochs)")
+        lines.append("not even the oracle swings up: training was too short for a comparison (--epochs)")
     elif not better:
-        lines.append("the oracle is not surely better than nominal: there is no way between them to have a share of")
+        lines.append("the oracle is not clearly better than nominal: there is no gap between them to measure shares of")
     return Panel("\n".join(lines), title="return on the robot", title_align="left", expand=False)
 
 
@@ -317,19 +325,19 @@ def _write_loop_page(result: Any) -> Path:
     names = list(result.returns)
     bounds = np.array([result.interval(name) for name in names])
     means = np.array([result.returns[name].mean() for name in names])
-    told = {"mean": means, "low": bounds[:, 0], "high": bounds[:, 1]}
-    shown = [figure(policies_chart(f"{len(result.returns['oracle'])} episodes each", names, told))]
+    intervals = {"mean": means, "low": bounds[:, 0], "high": bounds[:, 1]}
+    charts = [figure(policies_chart(f"{len(result.returns['oracle'])} episodes each", names, intervals))]
     grid = {}
     for name in UNKNOWN[:2]:
         low, high = next((r["prior_low"], r["prior_high"]) for r in result.inference.rows() if r["name"] == name)
         grid[name] = np.linspace(low, high, 7).tolist()
-    # All other parameters are those that the log tells, where the robot is.
-    told_by_log = {row["name"]: row["mean"] for row in result.inference.rows()}
-    here = functools.partial(swing_up, domain_param=told_by_log)
+    # All other parameters have their posterior means: where the robot is, according to the log.
+    posterior_means = {row["name"]: row["mean"] for row in result.inference.rows()}
+    here = functools.partial(swing_up, domain_param=posterior_means)
     for name in ("uniform", "posterior"):
         run = load(result.folder / "policies" / name)
-        found = robustness_map(run.policy, here, grid, num_episodes=3, seed=0)
-        chart = robustness_chart(found.to_dict())
-        shown.append(figure(dataclasses.replace(chart, title=f"Robustness of {name}")))
-    more = [section("On the robot", figures(shown))]
+        robustness = robustness_map(run.policy, here, grid, num_episodes=3, seed=0)
+        chart = robustness_chart(robustness.to_dict())
+        charts.append(figure(dataclasses.replace(chart, title=f"Robustness of {name}")))
+    more = [section("On the robot", figures(charts))]
     return write_inference_page(result.inference, result.folder / PAGE, result.truth, more)

@@ -1,4 +1,4 @@
-"""The command ``list``: algorithms, environments, presets, policies, and runs with how far they are."""
+"""The command ``list``: algorithms, environments, presets, policies, and runs with their progress."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ __all__ = ["list_command"]
 
 _STATES = {"running": "cyan", "finished": "green", "interrupted": "yellow", "stopped": "", "damaged": "bold red"}
 _WIDE = 110
-"""Columns of a terminal that has room for what an environment is beside its name."""
+"""Columns of a terminal with room for the description of an environment beside its name."""
 _UNLIMITED = 10_000
-"""Columns that no table needs."""
+"""More columns than any table needs."""
 _TYPED = ("name", "folder", "algorithm", "environment")
 _NUMBERS = ("obs", "act", "steps", "epochs", "sets", "return")
 
-_ABOUT = "Without a name: your runs, and what else there is in short. With --json everything."
+_ABOUT = "Without a topic: your runs, and an overview of everything else. With --json: everything."
 
 Entries = list[dict[str, Any]]
 
@@ -51,32 +51,32 @@ Entries = list[dict[str, Any]]
 @dataclass(frozen=True, kw_only=True)
 class _ListArguments:
     runs: Annotated[str | None, unset("DIR", "runs")] = None
-    """Folder of the runs; those in its folders are found, too."""
+    """Folder to search for runs, including its subfolders."""
     output: Output = field(default_factory=Output)
 
 
 def list_command(arguments: Sequence[str]) -> None:
-    """List what there is."""
+    """List algorithms, environments, presets, sizes, policies and runs."""
     usage = "metaroll list [" + "|".join(_SECTIONS) + "]"
-    names, given = parse_command(_ListArguments, arguments, usage, _ABOUT, "")
+    names, args = parse_command(_ListArguments, arguments, usage, _ABOUT, "")
     if names and names[0] not in _SECTIONS:
         raise unknown_name("topic", names[0], _SECTIONS)
-    folder = Path("runs" if given.runs is None else given.runs).expanduser()
-    if given.runs is not None and not (given.runs and folder.is_dir()):
-        raise UsageError(f"--runs must name an existing folder, got {given.runs!r}")
-    console = given.output.console()
-    if not names and not given.output.json:
+    folder = Path("runs" if args.runs is None else args.runs).expanduser()
+    if args.runs is not None and not (args.runs and folder.is_dir()):
+        raise UsageError(f"--runs must name an existing folder, got {args.runs!r}")
+    console = args.output.console()
+    if not names and not args.output.json:
         _show_overview(console, folder)
         return
     listed: dict[str, Entries] = {}
     for name in names or _SECTIONS:
         title, entries_of, show = _SECTIONS[name]
-        with console.status(f"looking for {title}", spinner="line"):
+        with console.status(f"searching for {title}", spinner="line"):
             listed[name] = entries_of(folder)
-        if not given.output.json:
+        if not args.output.json:
             console.print(f"[bold]{title}[/]")
             show(console, listed[name])
-    if given.output.json:
+    if args.output.json:
         from metaroll.lab.display.json_output import print_json
 
         print_json(listed)
@@ -108,7 +108,9 @@ def _environments(folder: Path) -> Entries:
                 "presets": [algo for algo in ALGORITHM_NAMES if name in preset_names(algo)],
             }
         )
-    unknown = dict.fromkeys(("obs_dim", "act_dim", "num_train_tasks", "num_test_tasks", "horizon"))  # nothing is made
+    unknown = dict.fromkeys(
+        ("obs_dim", "act_dim", "num_train_tasks", "num_test_tasks", "horizon")
+    )  # plug-ins are not loaded here
     plugins = [(one.name, f"plug-in: {one.label}") for one in registry.installed().values()]
     for name, summary in [*plugins, *registry.refused()]:
         entries.append({"name": name, "summary": summary, **unknown, "presets": [], "problem": ""})
@@ -116,7 +118,7 @@ def _environments(folder: Path) -> Entries:
 
 
 def _dimensions(constructor: Callable[[], Any]) -> dict[str, Any]:
-    """Sizes of observations and actions; why they are not known where the environment cannot be made."""
+    """Sizes of observations and actions, or why they are unknown if the environment cannot be made."""
     from gymnasium.spaces import flatdim
 
     from metaroll.envs.lookup.source import EnvSource
@@ -124,7 +126,7 @@ def _dimensions(constructor: Callable[[], Any]) -> dict[str, Any]:
     try:
         spec = EnvSource.of(constructor).spec
         return {"obs_dim": flatdim(spec.observation_space), "act_dim": flatdim(spec.action_space), "problem": ""}
-    except Exception as error:  # most of all: a package is missing
+    except Exception as error:  # usually a missing package
         return {"obs_dim": None, "act_dim": None, "problem": " ".join(str(error).split()) or type(error).__name__}
 
 
@@ -159,8 +161,8 @@ def _policies(folder: Path) -> Entries:
 def _runs(folder: Path) -> Entries:
     from metaroll.lab.runs.run_reports import find_runs, read_run
 
-    found = find_runs(folder) if folder.is_dir() else []
-    return [{**dataclasses.asdict(report), "folder": str(report.folder)} for report in map(read_run, found)]
+    folders = find_runs(folder) if folder.is_dir() else []
+    return [{**dataclasses.asdict(report), "folder": str(report.folder)} for report in map(read_run, folders)]
 
 
 def _first_line(documented: Any) -> str:
@@ -171,7 +173,7 @@ def _first_line(documented: Any) -> str:
 
 # ------------------------------------------------------------------------------------------------------------ tables
 def _table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:
-    """A table; names that are to be typed stay whole in narrow terminals, too."""
+    """A table; names that users type are not wrapped, even in narrow terminals."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for position, column in enumerate(columns):
         justify = "right" if column in _NUMBERS else "left"
@@ -183,7 +185,7 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Tabl
 
 
 def _print_whole(console: Console, table: Table) -> None:
-    """Print a table as wide as it is, in a pipe or a narrow terminal, too: names in it are to be typed."""
+    """Print a table at its full width, even in a pipe or a narrow terminal: users type the names in it."""
     before = console.width
     console.width = max(before, console.measure(table, options=console.options.update(max_width=_UNLIMITED)).maximum)
     console.print(table)
@@ -191,7 +193,7 @@ def _print_whole(console: Console, table: Table) -> None:
 
 
 def _show_algorithms(console: Console, entries: Entries) -> None:
-    console.print(_table(("name", "class", "what it is"), ([e["name"], e["class"], e["summary"]] for e in entries)))
+    console.print(_table(("name", "class", "description"), ([e["name"], e["class"], e["summary"]] for e in entries)))
 
 
 def _show_environments(console: Console, entries: Entries) -> None:
@@ -203,8 +205,8 @@ def _show_environments(console: Console, entries: Entries) -> None:
         tasks = "?" if entry["num_train_tasks"] is None else f"{entry['num_train_tasks']} + {entry['num_test_tasks']}"
         head = [name, summary] if wide else [Text("\n").join([name, summary])]
         rows.append([*head, *sizes, tasks, ", ".join(entry["presets"]) or "-"])
-    table = _table(["name", *["what it is"] * wide, "obs", "act", "steps", "tasks", "presets"], rows)
-    if not wide:  # what it is stands below the name, which stays whole
+    table = _table(["name", *["description"] * wide, "obs", "act", "steps", "tasks", "presets"], rows)
+    if not wide:  # the description goes below the name, which is not wrapped
         table.columns[0].no_wrap = False
         table.columns[0].min_width = max(len(entry["name"]) for entry in entries)
     console.print(table)
@@ -215,10 +217,10 @@ def _show_environments(console: Console, entries: Entries) -> None:
         if problem:
             console.print(f"[yellow]?[/] {', '.join(names)}: [yellow]{escape(problem)}[/]", soft_wrap=True)
     console.print(
-        "steps: of an episode. tasks: for training + held out, drawn once from the seed, all different; "
-        "--num-train-tasks and --num-test-tasks ask for other numbers. Beside these: any Gymnasium id for "
-        "algorithms that do not adapt; your own as module:attribute (docs/own_environment.md); Meta-World's "
-        "benchmarks as metaworld:ML1-reach-v3, metaworld:ML10, metaworld:MT10 ... (docs/metaworld.md)\n",
+        "steps: per episode. tasks: training + held out, all different, drawn once from the seed; change the numbers "
+        "with --num-train-tasks and --num-test-tasks. Also available: any Gymnasium id for algorithms that do not "
+        "adapt; your own environments as module:attribute (docs/own_environment.md); Meta-World benchmarks as "
+        "metaworld:ML1-reach-v3, metaworld:ML10, metaworld:MT10 ... (docs/metaworld.md)\n",
         style="dim",
     )
 
@@ -240,21 +242,21 @@ def _show_sizes(console: Console, entries: Entries) -> None:
         rows.append([entry["algo"], entry["size"], entry["envs"], str(values["epochs"]), tasks, widths])
     console.print(_table(("algorithm", "size", "environments", "epochs", "tasks", "hidden sizes"), rows))
     console.print(
-        "--size of metaroll train; the numbers are fixed, and never chosen by timing. small: minutes on two cores. Own "
-        "environments are small without it, those with a preset have the values of their preset. `metaroll train ALGO "
-        "ENV --size SIZE --help` shows every value\n",
+        "Select a size with --size of metaroll train; its values are fixed and do not depend on timing. small: minutes "
+        "on two cores. The default is small for your own environments and the preset for those that have one. "
+        "`metaroll train ALGO ENV --size SIZE --help` shows all values\n",
         style="dim",
     )
 
 
 def _show_policies(console: Console, entries: Entries) -> None:
-    console.print(_table(("class", "what it is"), (list(entry.values()) for entry in entries)))
+    console.print(_table(("class", "description"), (list(entry.values()) for entry in entries)))
 
 
 def _show_overview(console: Console, folder: Path) -> None:
-    """The runs of the user, and what else there is in short."""
+    """The user's runs, and an overview of everything else."""
     console.print("[bold]runs[/]")
-    with console.status("looking for runs", spinner="line"):
+    with console.status("searching for runs", spinner="line"):
         runs = _runs(folder)
     _show_runs(console, runs)
     table = Table.grid(padding=(0, 2))
@@ -262,10 +264,10 @@ def _show_overview(console: Console, folder: Path) -> None:
     table.add_column(overflow="fold")
     table.add_row("algorithms", ", ".join(algorithm_names()))
     table.add_row("families of tasks", ", ".join(FAMILY_NAMES))
-    if declared(ENVIRONMENTS):  # else nothing of that kind is loaded
+    if declared(ENVIRONMENTS):  # else the registry of plug-ins is not imported
         from metaroll.envs.lookup import registry
 
-        table.add_row("of plug-ins", ", ".join(registry.installed()))
+        table.add_row("from plug-ins", ", ".join(registry.installed()))
     table.add_row("other environments", "any Gymnasium id; your own, as my_env:family; Meta-World (docs/metaworld.md)")
     tuned = {env for algo in ALGORITHM_NAMES for env in preset_names(algo)}
     counts = ", ".join(f"{algo} {len(preset_names(algo))}" for algo in ALGORITHM_NAMES if preset_names(algo))
@@ -283,15 +285,15 @@ def _show_runs(console: Console, entries: Entries) -> None:
     for entry in entries:
         total, value, state = entry["epochs_total"], entry["newest_return"], entry["state"]
         epochs = f"{entry['epochs_done']}/{'?' if total is None else total}"
-        shown = Text(state + " early" * entry["ended_early"], style=_STATES[state])
+        state_text = Text(state + " early" * entry["ended_early"], style=_STATES[state])
         names = [entry["folder"], entry["algo"] or "?", entry["env"] or "-"]
-        rows.append([*names, epochs, shown, "-" if value is None else short_number(value)])
+        rows.append([*names, epochs, state_text, "-" if value is None else short_number(value)])
     _print_whole(console, _table(("folder", "algorithm", "environment", "epochs", "state", "return"), rows))
     for entry in entries:
         if entry["problem"]:
-            where, what = escape(entry["folder"]), escape(entry["problem"])
-            console.print(f"[bold red]damaged[/] {where}: {what}", soft_wrap=True)
-    note = "return: mean in the newest evaluation, of algorithms that adapt on held-out tasks after adaptation"
+            folder, problem = escape(entry["folder"]), escape(entry["problem"])
+            console.print(f"[bold red]damaged[/] {folder}: {problem}", soft_wrap=True)
+    note = "return: mean in the newest evaluation; for algorithms that adapt, after adaptation on held-out tasks"
     console.print(f"{note}\n", style="dim")
 
 

@@ -1,4 +1,4 @@
-"""The command ``import-log``: logs of a robot become a folder of rollouts, checked and resampled."""
+"""The command ``import-log``: turns robot logs into a folder of checked and resampled rollouts."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ _MOST_FILES = 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class _ImportArguments:
-    mapping: Annotated[str | None, unset("FILE", "the log says itself what it holds")] = None
-    """YAML or JSON file: which columns are observations, actions and time, and their units."""
+    mapping: Annotated[str | None, unset("FILE", "the log describes its own columns")] = None
+    """YAML or JSON file that maps columns to observations, actions and time, with their units."""
     out: str = "rollouts"
-    """Folder of the rollouts."""
+    """Folder for the rollouts."""
     env: Annotated[str | None, unset("ENV", "labels and time step of the mapping")] = None
-    """Simulator whose labels, bounds of actions and time step the rollouts get, qcp-su say."""
+    """Simulator that the rollouts take labels, action bounds and time step from, for example qcp-su."""
     dt: Annotated[float | None, unset("FLOAT", "that of the mapping, else of --env, else of the log")] = None
     """Seconds per step."""
     overwrite: Switch = False
-    """Replace the rollouts that the folder holds."""
+    """Replace rollouts that are already in the folder."""
     output: Output = field(default_factory=Output)
 
 
 def import_log(arguments: Sequence[str]) -> None:
-    """Write the rollouts of logs into a folder."""
+    """Write the rollouts in logs to a folder."""
     about = (
-        "LOG is a .csv, .npz or .parquet file, the .jsonl file of a RealEnv, the folder of a data set of Minari, or "
-        "minari:ID (on this machine). docs/robot_logs.md shows a mapping file."
+        "LOG is a .csv, .npz or .parquet file, the .jsonl file of a RealEnv, the folder of a Minari data set, or "
+        "minari:ID (on this machine). See docs/robot_logs.md for a mapping file."
     )
     usage, missing = "metaroll import-log LOG ... --mapping FILE --out FOLDER [options]", "the log is missing"
-    names, given = parse_command(_ImportArguments, arguments, usage, about, missing, _MOST_FILES)
+    names, args = parse_command(_ImportArguments, arguments, usage, about, missing, _MOST_FILES)
     from metaroll.checks import check_number
     from metaroll.data.recordings import save_rollouts
     from metaroll.lab.display.json_output import print_json
@@ -55,9 +55,9 @@ def import_log(arguments: Sequence[str]) -> None:
     from metaroll.lab.logs.plausibility import check_log
 
     with blame_input():
-        dt = None if given.dt is None else check_number("--dt", given.dt, 0.0, above_low=True)
-        spec, own_dt, simulated = (None, None, []) if given.env is None else _simulator(given.env)
-        mapping = None if given.mapping is None else LogMapping.load(given.mapping)
+        dt = None if args.dt is None else check_number("--dt", args.dt, 0.0, above_low=True)
+        spec, own_dt, simulated = (None, None, []) if args.env is None else _simulator(args.env)
+        mapping = None if args.mapping is None else LogMapping.load(args.mapping)
         if mapping is not None:
             mapping = mapping.with_dt(own_dt) if dt is None else replace(mapping, dt=dt)
         rollouts = [
@@ -65,9 +65,9 @@ def import_log(arguments: Sequence[str]) -> None:
             for name in names
             for rollout in load_log(name, mapping, env_spec=spec, dt=own_dt if dt is None else dt)
         ]
-        paths = save_rollouts(rollouts, Path(given.out).expanduser(), overwrite=given.overwrite)
+        paths = save_rollouts(rollouts, Path(args.out).expanduser(), overwrite=args.overwrite)
     facts = [_facts(path, rollout) for path, rollout in zip(paths, rollouts, strict=True)]
-    console = given.output.console()
+    console = args.output.console()
     for fact in facts:
         seconds = "" if fact["dt"] is None else f", {fact['steps'] * fact['dt']:.6g} s in steps of {fact['dt']:g} s"
         console.print(escape(f"{fact['file']}  {fact['steps']} steps{seconds}, from {fact['log']}"), soft_wrap=True)
@@ -82,8 +82,8 @@ def import_log(arguments: Sequence[str]) -> None:
     lag = lag_of(rollouts)
     if lag is not None:
         show_line(console, escape(f"  {lag_text(lag, facts[0]['dt'])}"))
-    if given.output.json:
-        document = {"folder": str(Path(given.out).expanduser()), "rollouts": facts}
+    if args.output.json:
+        document = {"folder": str(Path(args.out).expanduser()), "rollouts": facts}
         document["ranges"] = {name: [low, high] for name, (_, low, high) in ranges.items()}
         document["findings"] = [finding._asdict() for finding in findings]
         document["lag"] = None if lag is None or not lag.is_told else lag._asdict()
@@ -116,9 +116,9 @@ def _facts(path: Path, rollout: StepSequence) -> dict[str, Any]:
     timing, lines = log.get("timing"), []
     if timing is not None:
         choices = not isinstance(info["env_spec"].action_space, Box)
-        how = timing_text(timing, info["dt"], choices=choices)
-        told = (how, gaps_text(timing["gaps"]), missing_text(log.get("missing") or []))
-        lines = [line for line in told if line]
+        steps_text = timing_text(timing, info["dt"], choices=choices)
+        texts = (steps_text, gaps_text(timing["gaps"]), missing_text(log.get("missing") or []))
+        lines = [line for line in texts if line]
     return {
         "file": str(path),
         "steps": len(rollout),
@@ -132,7 +132,7 @@ def _ranges(rollouts: Sequence[StepSequence]) -> dict[str, tuple[str, float, flo
     """Column and unit, lowest and highest value of each observation and action: a wrong unit shows here."""
     from metaroll.lab.logs.mapping import simulators_unit
 
-    found: dict[str, tuple[str, float, float]] = {}
+    ranges: dict[str, tuple[str, float, float]] = {}
     for rollout in rollouts:
         info = rollout.rollout_info or {}
         spec, columns = info.get("env_spec"), info.get("log", {}).get("columns", {})
@@ -147,9 +147,9 @@ def _ranges(rollouts: Sequence[StepSequence]) -> dict[str, tuple[str, float, flo
                 name = f"{kind} {labels[i] if len(labels) == values.shape[1] else i}"
                 column = ""
                 if len(mapped) == values.shape[1]:
-                    _, given, unit = mapped[i]
-                    became = f" -> {simulators_unit(unit)}" if simulators_unit(unit) != unit else ""
-                    column = f"{given} [{unit or '-'}{became}]"
-                _, low, high = found.get(name, ("", float("inf"), -float("inf")))
-                found[name] = (column, min(low, float(values[:, i].min())), max(high, float(values[:, i].max())))
-    return found
+                    _, name_in_log, unit = mapped[i]
+                    converted = f" -> {simulators_unit(unit)}" if simulators_unit(unit) != unit else ""
+                    column = f"{name_in_log} [{unit or '-'}{converted}]"
+                _, low, high = ranges.get(name, ("", float("inf"), -float("inf")))
+                ranges[name] = (column, min(low, float(values[:, i].min())), max(high, float(values[:, i].max())))
+    return ranges

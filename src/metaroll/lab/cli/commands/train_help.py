@@ -1,4 +1,4 @@
-"""The help of ``metaroll train``: of all algorithms, of one, and of one in an environment, which need not exist."""
+"""The help of ``metaroll train``: of all algorithms, of one, and of one in an environment, which may be missing."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def arguments_class(
         files: Dataclass of the options of files and folders.
         options: Options of a run.
         values: Their defaults.
-        hints: What the help says of options without a default, instead of it.
+        hints: Text shown instead of the default, for options without one.
     """
     sections = {
         name: cli.options_class(name, [o for o in options if o.section == name], values, hints=hints or {})
@@ -58,10 +58,10 @@ def show_general_help(files: type) -> None:
     widest = max(map(len, ALGORITHM_NAMES))
     algorithms = "\n".join(f"  {name:{widest}}  {purpose(name)}" for name in ALGORITHM_NAMES)
     about = (
-        f"{USAGE}\n\nTrains an algorithm in an environment or a family of tasks (metaroll list envs), as in\n"
-        f"{command_text('train', *FIRST_RUN.split(), '--seed', '1')}\n\nALGO, and what it does:\n{algorithms}\n\n"
-        "Below are the options that every run has. metaroll train ALGO --help shows those of an algorithm, too; "
-        "metaroll train ALGO ENV --help their values in an environment."
+        f"{USAGE}\n\nTrains an algorithm in an environment or a family of tasks (metaroll list envs), for example\n"
+        f"{command_text('train', *FIRST_RUN.split(), '--seed', '1')}\n\nALGO is one of:\n{algorithms}\n\n"
+        "Below are the options of every run. metaroll train ALGO --help adds those of an algorithm; "
+        "metaroll train ALGO ENV --help shows their values in an environment."
     )
     cli.parse(arguments_class(files, options, values, hints), ["--help"], command_text("train", "ALGO", "ENV"), about)
 
@@ -72,8 +72,8 @@ def show_algorithm_help(files: type, algo: str, env: str = "", why: str = "") ->
     Args:
         files: Dataclass of the options of files and folders.
         algo: Name of the algorithm.
-        env: Name of the environment that could not be made; empty: none was named.
-        why: Why not.
+        env: Name of the environment that could not be made; empty if none was given.
+        why: Why it could not be made.
     """
     options = run_options(require_known(algo))
     size = default_size(algo, env, own=":" in env)
@@ -82,10 +82,10 @@ def show_algorithm_help(files: type, algo: str, env: str = "", why: str = "") ->
     )
     hints = {name: "that of ENV" for name in _OF_ENV if values.get(name) is None}
     hints |= {name: "that of ENV" for name, value in values.items() if value is MISSING}
-    whose = f"the preset of {env}" if size is None and has_preset(algo, env) else algo
-    more = f"{command_text('train', algo, 'ENV', '--help')} shows those in an environment."
-    more = f"{env} cannot be asked for its own: {why}" if env else more
-    about = f"{USAGE}\n\n{algo} {purpose(algo)}. Defaults shown are those of {whose}; {more}"
+    source = f"the preset of {env}" if size is None and has_preset(algo, env) else algo
+    more = f"{command_text('train', algo, 'ENV', '--help')} shows those for an environment."
+    more = f"those of {env} are unknown: {why}" if env else more
+    about = f"{USAGE}\n\n{algo} {purpose(algo)}. The defaults shown are those of {source}; {more}"
     cli.parse(
         arguments_class(files, options, values, hints), ["--help"], command_text("train", algo, env or "ENV"), about
     )

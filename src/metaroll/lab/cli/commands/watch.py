@@ -27,17 +27,17 @@ _MISSING = "the folder of the run is missing"
 @dataclass(frozen=True, kw_only=True)
 class _WatchArguments:
     out: Annotated[str | None, _VIDEO] = None
-    """Video to write; the format follows the extension: .mp4 or .gif."""
+    """Video to write; the extension selects the format: .mp4 or .gif."""
     first_task: int = 0
-    """The first held-out task to show (counted from 0)."""
+    """Index of the first held-out task to show, from 0."""
     num_tasks: int = 1
-    """Number of held-out tasks, one below the other."""
-    fps: Annotated[float | None, unset("FLOAT", "as fast as the environment says")] = None
-    """Steps of the environment per second."""
+    """Number of held-out tasks, stacked vertically."""
+    fps: Annotated[float | None, unset("FLOAT", "the environment's own rate")] = None
+    """Environment steps per second."""
     from_epoch: Newest = None
-    """Show the agent as it was after this epoch."""
+    """Show the agent from after this epoch."""
     trust: Switch = False
-    """Import the module of the run's environment, though this installation has not made the run: look at it first."""
+    """Import the run's environment module although this installation did not create the run: read the code first."""
     output: Output = field(default_factory=Output)
 
 
@@ -48,54 +48,54 @@ class _ReportArguments:
     num_tasks: int = 1
     """Number of held-out tasks in the pictures."""
     no_pictures: Switch = False
-    """Only read what the run has left, and do not let the agent act."""
+    """Only use the files of the run; do not run the agent."""
     trust: Switch = False
-    """Import the module of the run's environment, though this installation has not made the run: look at it first."""
+    """Import the run's environment module although this installation did not create the run: read the code first."""
     output: Output = field(default_factory=Output)
 
 
 def watch(arguments: Sequence[str]) -> None:
     """Film the newest snapshot of a run in held-out tasks."""
     about = (
-        "Writes a video of held-out tasks: the same episode without and with adaptation side by side, or the policy "
-        "of an algorithm that does not adapt. No screen is needed. Nothing of the run itself is changed."
+        "Records a video of held-out tasks: the same episode without and with adaptation side by side, or just the "
+        "policy if the algorithm does not adapt. Needs no display. The run itself is not changed."
     )
-    names, given = parse_command(_WatchArguments, arguments, "metaroll watch RUN [options]", about, _MISSING)
+    names, args = parse_command(_WatchArguments, arguments, "metaroll watch RUN [options]", about, _MISSING)
     from metaroll.lab.display.json_output import print_json
     from metaroll.lab.figures.video import KINDS, default_kind, write_video
     from metaroll.training.session.experiments import require_at_least
 
     with blame_input():
         folder = run_folder.find_run(names[0])
-        if given.out is None:
+        if args.out is None:
             run_folder.check_links(folder)
-        out = str(folder / f"watch.{default_kind()}") if given.out is None else given.out
+        out = str(folder / f"watch.{default_kind()}") if args.out is None else args.out
         path = file_to_write("--out", out, [f".{kind}" for kind in KINDS])
-        require_at_least({"--num-tasks": given.num_tasks}, 1)
-    console = given.output.console()
-    with console.status("acting, and drawing it", spinner="line"), blame_input():
-        rows, epoch = _film_run(folder, given.num_tasks, given.first_task, given.from_epoch, given.trust)
-        write_video(path, rows, given.fps)
-    shown = [
+        require_at_least({"--num-tasks": args.num_tasks}, 1)
+    console = args.output.console()
+    with console.status("recording", spinner="line"), blame_input():
+        rows, epoch = _film_run(folder, args.num_tasks, args.first_task, args.from_epoch, args.trust)
+        write_video(path, rows, args.fps)
+    panels = [
         {"task": panel.heading, "title": panel.title, "return": float(panel.rewards.sum())}
         for row in rows
         for panel in row
     ]
-    for panel in shown:
+    for panel in panels:
         title = " | ".join(part for part in (panel["task"], panel["title"]) if part)
         console.print(f"{escape(title)}: return {short_number(panel['return'])}", soft_wrap=True)
     console.print(f"after {epoch} epochs; video {escape(str(path))}", soft_wrap=True)
-    if given.output.json:
-        print_json({"file": str(path), "epoch": epoch, "panels": shown})
+    if args.output.json:
+        print_json({"file": str(path), "epoch": epoch, "panels": panels})
 
 
 def report(arguments: Sequence[str]) -> None:
     """Write the report of a run."""
     about = (
-        "Writes one page (HTML) that needs no network and no file beside it: curves with intervals, each "
-        "held-out task, pictures of the agent, configuration, provenance. Nothing of the run itself is changed."
+        "Writes a self-contained HTML page that needs no network: curves with intervals, every held-out task, "
+        "pictures of the agent, configuration, provenance. The run itself is not changed."
     )
-    names, given = parse_command(_ReportArguments, arguments, "metaroll report RUN [options]", about, _MISSING)
+    names, args = parse_command(_ReportArguments, arguments, "metaroll report RUN [options]", about, _MISSING)
     from metaroll.lab.display.json_output import print_json
     from metaroll.lab.report.report import FILE_NAME, write_report
     from metaroll.lab.runs.report_facts import read_facts
@@ -103,28 +103,28 @@ def report(arguments: Sequence[str]) -> None:
 
     with blame_input():
         folder = Path(names[0]).expanduser()
-        require_at_least({"--num-tasks": given.num_tasks}, 1)
+        require_at_least({"--num-tasks": args.num_tasks}, 1)
         try:
             read_facts(folder)
         except FileNotFoundError:
             run_folder.find_run(folder)  # names the runs nearby
             raise
-        if given.out is None:
+        if args.out is None:
             run_folder.check_links(folder)
-        path = file_to_write("--out", str(folder / FILE_NAME) if given.out is None else given.out, (".html", ".htm"))
-    console = given.output.console()
+        path = file_to_write("--out", str(folder / FILE_NAME) if args.out is None else args.out, (".html", ".htm"))
+    console = args.output.console()
     with console.status("writing the report", spinner="line"), blame_input():
-        pictures, notes = ([], []) if given.no_pictures else _pictures(folder, given.num_tasks, given.trust)
+        pictures, notes = ([], []) if args.no_pictures else _pictures(folder, args.num_tasks, args.trust)
         write_report(folder, path, head=_head(folder), pictures=pictures, notes=notes)
     for note in notes:
         console.print(f"[yellow]{escape(note)}[/]", soft_wrap=True)
     console.print(f"report {escape(str(path))}", soft_wrap=True)
-    if given.output.json:
+    if args.output.json:
         print_json({"file": str(path), "pictures": len(pictures), "notes": notes})
 
 
 def _pictures(folder: Path, num_tasks: int, trust: bool) -> tuple[list[Any], list[str]]:
-    """Pictures of the agent, or why there are none: the page is written all the same."""
+    """Pictures of the agent, or why there are none: the page is written in either case."""
     if not (folder / run_folder.CONFIG_FILE).is_file():
         return [], []  # a run from Python: only its script can build it
     from metaroll.lab.figures.video import moments
@@ -136,17 +136,17 @@ def _pictures(folder: Path, num_tasks: int, trust: bool) -> tuple[list[Any], lis
 
 
 def _head(folder: Path) -> dict[str, Any]:
-    """What stands below the title."""
+    """The facts below the title."""
     from metaroll.lab.runs.run_reports import read_run
 
-    known = read_run(folder)
-    total = "" if known.epochs_total is None else f" of {known.epochs_total}"
+    run = read_run(folder)
+    total = "" if run.epochs_total is None else f" of {run.epochs_total}"
     head: dict[str, Any] = {
         "run": folder.resolve().name,
-        "seed": known.seed,
-        "epoch": f"{known.epochs_done}{total} ({known.state})",
-        "environment steps": None if known.env_steps is None else f"{known.env_steps:,}",
-        "problem:": known.problem or None,
+        "seed": run.seed,
+        "epoch": f"{run.epochs_done}{total} ({run.state})",
+        "environment steps": None if run.env_steps is None else f"{run.env_steps:,}",
+        "problem:": run.problem or None,
     }
     return {name: value for name, value in head.items() if value is not None}
 
@@ -154,7 +154,7 @@ def _head(folder: Path) -> dict[str, Any]:
 def _film_run(
     folder: Path, num_tasks: int, first_task: int = 0, from_epoch: str | None = None, trust: bool = False
 ) -> tuple[list[list[Panel]], int]:
-    """What the agent of a snapshot does in held-out tasks, and the number of epochs of the snapshot."""
+    """Record the agent of a snapshot in held-out tasks; also the number of epochs of the snapshot."""
     from metaroll.lab.figures.probes import without_screen
     from metaroll.lab.figures.video import record_video, tasks_to_film
     from metaroll.training.session.sessions import restored_run
@@ -163,13 +163,13 @@ def _film_run(
     with restored_run(config, folder, from_epoch, trust) as (_, experiment, epoch):
         evaluator: Any = experiment.evaluator
         with contextlib.closing(evaluator), without_screen():
-            count, what = tasks_to_film(experiment.algo, evaluator)
+            count, kind = tasks_to_film(experiment.algo, evaluator)
             if not 0 <= first_task < count:
                 raise UsageError(
-                    f"--first-task must be from 0 to {count - 1}, since there are {count} {what}, got {first_task}"
+                    f"--first-task must be from 0 to {count - 1}, since there are {count} {kind}, got {first_task}"
                 )
             if first_task + num_tasks > count:
                 most = f"{count - first_task}" + (f" with --first-task {first_task}" if first_task else "")
-                raise UsageError(f"--num-tasks must be at most {most}, since there are {count} {what}, got {num_tasks}")
+                raise UsageError(f"--num-tasks must be at most {most}, since there are {count} {kind}, got {num_tasks}")
             tasks = range(first_task, first_task + num_tasks)
             return record_video(experiment.algo, evaluator, experiment.source, tasks), epoch

@@ -1,4 +1,4 @@
-"""What a user sees of several runs at a time: one table in a terminal, lines with the names of the runs elsewhere."""
+"""Shows the progress of several runs: one table in a terminal, lines with the names of the runs elsewhere."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _LEFT = re.compile(rf"(?:run ({_TIME})$|, ({_TIME}) left$)")
 
 @dataclass
 class RunRow:
-    """What is known of one run, from the lines that its display has printed (see ``TrainingDisplay``).
+    """What is known about one run, from the lines that its display has printed (see ``TrainingDisplay``).
 
     Attributes:
         state: ``waiting``, ``running``, ``done`` or ``failed``.
-        epoch: Epoch that it is in, of how many.
-        phase: What it does there, and how far that is.
-        returns: Newest return, as it was printed.
-        ends: When it will be done, on the clock of the display; ``None`` where it has not said.
+        epoch: Current epoch and number of epochs.
+        phase: Current phase and its progress.
+        returns: Newest return, as printed.
+        ends: When it will be done, on the clock of the display; ``None`` if unknown.
     """
 
     state: str = "waiting"
@@ -45,7 +45,7 @@ class RunRow:
     ends: float | None = None
 
     def read(self, line: str, now: float) -> None:
-        """Take over what ``line`` says."""
+        """Update the row from a line of output."""
         epoch, phase, returns, left = (pattern.search(line) for pattern in (_EPOCH, _PHASE, _RETURN, _LEFT))
         if epoch is not None:
             self.epoch = f"{epoch[1]}/{epoch[2]}"
@@ -62,7 +62,7 @@ class GroupDisplay:
     Args:
         console: Where to draw.
         names: Names of the runs.
-        clock: Seconds since some moment.
+        clock: Returns seconds since an arbitrary moment.
     """
 
     def __init__(self, console: Console, names: Sequence[str], clock: Callable[[], float] = time.monotonic) -> None:
@@ -95,7 +95,7 @@ class GroupDisplay:
                 self._console.print(escape(f"{name}: {line}"), soft_wrap=True)
 
     def end(self, name: str, folder: str, error: str | None) -> None:
-        """A run has ended, with the last words ``error`` if it has failed."""
+        """A run has ended; ``error`` is its last message if it failed."""
         row = self.rows[name]
         row.state, row.phase, row.ends = "done" if error is None else "failed", "", None
         if error is not None:

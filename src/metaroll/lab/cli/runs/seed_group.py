@@ -1,4 +1,4 @@
-"""One run for each of several seeds, one after the other or in processes, and how such a group goes on."""
+"""One run for each of several seeds, one after the other or in processes, and how to resume such a group."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from metaroll.training.store.run_folder import GROUP_FILE
 __all__ = ["SeedsFailedError", "refuse_existing_group", "resume_group", "train_group"]
 
 _PROGRESS = ("epoch ", "about ")
-"""How lines of runs begin that tell how far they are."""
+"""Prefixes of lines that report the progress of a run."""
 
 _FLAGS = {"transport": "--engine"}
-"""Flags of options of a run that may change when it goes on, where they are not their names."""
+"""Flags of changeable options that differ from the option's name."""
 
 
 _ENDS = {"stop_at", "stop_metric", "stop_mean_of", "budget"}
-"""Options that end a run before its last epoch."""
+"""Options that can end a run before its last epoch."""
 
 
 class SeedsFailedError(MetarollError, RuntimeError):
@@ -42,11 +42,11 @@ class SeedsFailedError(MetarollError, RuntimeError):
 
 
 def refuse_existing_group(group: SeedGroup) -> None:
-    """Error if a run of the group has begun, or another group is in its folder."""
+    """Raise an error if a run of the group has begun or its folder holds another group."""
     known = read_group(group.folder)
     if known is not None and len(known.missing) < len(known.seeds):
         raise RunExistsError(
-            f"a group of runs exists already in {group.folder} (seeds {', '.join(map(str, known.seeds))}): "
+            f"a group of runs already exists in {group.folder} (seeds {', '.join(map(str, known.seeds))}): "
             f"`{known.resume_command}` continues those that have begun and starts the others; or choose another folder "
             "with --out"
         )
@@ -68,7 +68,7 @@ def resume_group(group: SeedGroup, changes: Mapping[str, Any], console: Console)
     Args:
         group: The group.
         changes: Options of the runs that are to change.
-        console: Where to say what is done.
+        console: Where to print progress.
     """
     epochs = {"epochs": changes["epochs"]} if "epochs" in changes else {}
     group = dataclasses.replace(group, config={**group.config, "run": {**group.config["run"], **epochs}})
@@ -85,10 +85,10 @@ def _resume_all(group: SeedGroup, changes: Mapping[str, Any], console: Console) 
     group.write()
     todo: list[Path] = []
     for folder in group.folders:
-        known = read_run(folder)
-        done = known.state == "finished" and (folder / "summary.json").is_file()
-        done = done and not (known.ended_early and changes.keys() & _ENDS)  # which may go on now
-        if done and (known.epochs_total or 0) >= group.config["run"]["epochs"]:
+        report = read_run(folder)
+        done = report.state == "finished" and (folder / "summary.json").is_file()
+        done = done and not (report.ended_early and changes.keys() & _ENDS)  # such a run may continue now
+        if done and (report.epochs_total or 0) >= group.config["run"]["epochs"]:
             console.print(f"{escape(str(folder))} is finished", soft_wrap=True)
         else:
             todo.append(folder)
@@ -106,9 +106,9 @@ def _carry_out(
         else:
             _train_in_processes(group, todo, changes, console)
     except SnapshotError:
-        raise  # it says itself what can be done
+        raise  # its message already says what to do
     except BaseException as error:
-        # Tell who handles errors and Ctrl-C how the whole group can be continued, rather than one of its runs.
+        # The handler of errors and Ctrl-C prints how to continue the whole group, rather than one of its runs.
         if isinstance(error, KeyboardInterrupt) or len(group.missing) < len(group.seeds):
             error.resume_command = group.resume_command  # type: ignore[attr-defined]
         raise
@@ -116,7 +116,7 @@ def _carry_out(
 
 
 def _resumed(group: SeedGroup, folder: Path, changes: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Configuration of a run that has begun, and what is to change in it."""
+    """Configuration of a run that has begun, and the changes to it."""
     config = run_folder.read_config(folder)
     epochs = max(config["run"]["epochs"], group.config["run"]["epochs"])
     return config, {"epochs": epochs, **changes}
@@ -141,7 +141,7 @@ def _train_here(group: SeedGroup, env: EnvSource, folder: Path, changes: Mapping
 
 
 def _begin(group: SeedGroup, folder: Path, changes: Mapping[str, Any]) -> Child:
-    """A process that does the same."""
+    """Start a process that trains or resumes one run of the group."""
     begins = folder in group.missing
     if begins:
         seed = str(group.seeds[group.folders.index(folder)])
@@ -152,7 +152,7 @@ def _begin(group: SeedGroup, folder: Path, changes: Mapping[str, Any]) -> Child:
     else:
         arguments, changes = ["resume", str(folder)], _resumed(group, folder, changes)[1]
         arguments += ["--trust"] if group.trust else []
-    # Where a run goes on, an engine without a cluster leaves out the address by itself.
+    # When a run is resumed, an engine without a cluster drops the address by itself.
     kept = {name: value for name, value in changes.items() if begins or (name, value) != ("ray_address", None)}
     nothing = "None" if begins else "none"
     pairs = [
