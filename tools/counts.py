@@ -238,16 +238,16 @@ COUNTS |= {
 
 
 MISSED = {
-    "files": "tried: (1) modules of 90 lines or fewer with at most one importer put into it: 57, of which eight were read "
-    "and none inlined (generated, named in users' files, loaded by a registry, or a formula with its source); (2) all "
-    "172 modules under 100 lines inlined, counted: 385 would be left. The bound is that of a library of half the size.",
+    "files": "tried: (1) modules of 90 lines or fewer with at most one importer put into it: 57, of which eight were "
+    "read and none inlined (generated, named in users' files, loaded by a registry, or a formula with its source); (2) "
+    "all 172 modules under 100 lines inlined, counted: 385 would be left. The bound is that of a library of half the size.",
     "classes": "tried: (1) hill climbing, four epoch loops, nine setups and 25 descriptions became one of each "
     "(issues before): configs and contracts that replaced them are classes, too; (2) classes without bases and "
     "`__init__`, which functions might replace: 17, nearly all of them mixins. 267 are dataclasses, 132 named tuples, "
     "39 errors, 26 protocols.",
-    "code tokens": "tried: (1) one of each idea (perceptron, loop, memory, description, reader), one drawing of charts, "
-    "four functions that tests alone used: thousands of tokens went, and as many came with contracts, views, rooms of "
-    "names and declared state; (2) the 203 pairs that a search for duplicates lists: signatures of protocols and "
+    "code tokens": "tried: (1) one of each idea (perceptron, loop, memory, description, reader), one drawing of "
+    "charts, four functions that tests alone used: thousands of tokens went, and as many came with contracts, views, "
+    "rooms of names and declared state; (2) the 203 pairs that a search for duplicates lists: signatures of protocols and "
     "documented constructors. What is missing to the bound is as much as all of `lab`, so only features could go.",
     "code tokens of the core": "as code tokens.",
     "Adams": "tried: (1) one step for both kinds of arrays, through the moments of `functional/adam.py`: 34 to 39 % of "
@@ -256,16 +256,16 @@ MISSED = {
     "lines to read for SAC": "tried: (1) settings as fields of configs rather than arguments and properties: 3,193 to "
     "2,297; (2) `learners/base.py` divided, so that only what SAC uses is read, counted: 2,047, by moving alone. "
     "Without docstrings, comments and blank lines 1,310 are left; 128 comments and shapes of gradient steps joined.",
-    "lines to read for PPO": "tried: (1) as SAC, 2,181 to 1,853; (2) `learners/base.py` divided, counted: 1,684, by moving "
-    "alone. Gradients by hand beside autograd are 496 lines, and 4.7 times as fast.",
+    "lines to read for PPO": "tried: (1) as SAC, 2,181 to 1,853; (2) `learners/base.py` divided, counted: 1,684, by "
+    "moving alone. Gradients by hand beside autograd are 496 lines, and 4.7 times as fast.",
     "lines to read for PEARL": "tried: (1) networks, update and config as pure functions and declared parts: 2,436 to "
     "2,016; (2) `learners/base.py` divided, counted: 1,715, by moving alone.",
     "files to the first step": "tried: (1) options in one pass, 110 to 110; (2) `agent()` that builds nothing, and "
     "`learn` that resolves nothing again: 110. 30 of the files are entered for three calls or fewer, each a check or a "
     "notice; a third is the display and the snapshot.",
-    "moves to the first step": "tried: (1) options in one pass, names of a run's options renamed where files are read: "
-    "1,340 to 1,016; (2) `agent()` that builds nothing: 852, and `learn` that resolves nothing again: 783, not kept, as "
-    "errors of building would come at `learn`. With 110 files the least is about 109.",
+    "moves to the first step": "tried: (1) options in one pass, names of a run's options renamed where files are "
+    "read: 1,340 to 1,016; (2) `agent()` that builds nothing: 852, and `learn` that resolves nothing again: 783, not "
+    "kept, as errors of building would come at `learn`. With 110 files the least is about 109.",
     "files of a gradient step": "tried: (1) a plain batch cut without `data_format.py`: 15 to 14; (2) products as "
     "partial functions of torch: 14. The rest are rooms (checks, seeding, replay, formulas), which are not merged.",
     "calls of a gradient step": "tried: (1) memory of all layers in one call, the kind of a layer chosen once: 313 to "
