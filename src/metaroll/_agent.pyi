@@ -1104,25 +1104,25 @@ def agent(
     tasks: str | Path | None = None,
     **options: Any,
 ) -> Agent:
-    """An agent that can learn: networks and values come from the preset of the environment, as on the command line.
+    """Create an agent that can learn; networks and values come from the environment's preset, as on the command line.
 
     Args:
-        algo: Name of the algorithm, ``ppo`` or ``pearl`` say (``metaroll list`` shows all), ``"module:attribute"`` of
+        algo: Name of the algorithm, such as ``ppo`` (``metaroll list`` shows all),  ``"module:attribute"`` of
             one of yours, its ``Algorithm`` itself, or a class of searches.
-        env: An id of Gymnasium or a name of ours, ``"module:attribute"``, a ``TaskFamily``, an environment (which is
+        env: A Gymnasium id or a built-in name, ``"module:attribute"``, a ``TaskFamily``, an environment (which is
             copied), or a class or function that makes one.
         seed: Seed of everything.
-        run_dir: Folder that ``learn`` writes the run to; by default ``runs/ALGO-ENV-SEED``, with a number behind it
-            where there is one already.
+        run_dir: Folder that ``learn`` writes the run to; by default ``runs/ALGO-ENV-SEED``, with a number appended if
+            it exists already.
         tasks: Folder of a posterior (``metaroll infer``, ``Posterior.save``): learn in the simulator ``env`` with
-            parameters that it has drawn.
+            parameters drawn from it.
         options: Options of ``metaroll train ALGO ENV`` with underscores: ``hidden_sizes=(64, 64)``, ``size="small"``.
-            ``policy`` is a network of your own, in place of the hidden layers of the policy: a ``torch.nn.Module``, a
-            class or function that makes one of an ``EnvSpec``, or ``"module:attribute"``.
+            ``policy`` is your own network, in place of the hidden layers of the policy: a ``torch.nn.Module``, a
+            class or function that makes one from an ``EnvSpec``, or ``"module:attribute"``.
 
     Raises:
         UnknownNameError: There is no such algorithm, environment or option; the message lists the nearest ones, and
-            what stands for names of Stable-Baselines3.
-        TypeError: ``algo`` or ``run_dir`` is no text, or an option is of another type.
-        ValueError: An option has a value that makes no sense, or the algorithm cannot learn in the environment.
+            the equivalents of names from Stable-Baselines3.
+        TypeError: ``algo`` or ``run_dir`` is not a string, or an option has another type.
+        ValueError: An option has an invalid value, or the algorithm cannot learn in the environment.
     """

@@ -156,7 +156,7 @@ def test_one_log_may_hold_many_rollouts_with_states_and_endings(tmp_path):
     assert second.states[:, 0].tolist() == [4.0, 5.0, 6.0]
     assert second.rollout_info["env_spec"].state_labels == ("place",)
     columns["run"] = ["a", "a", "b", "b", "b", "a", "a"]
-    with pytest.raises(LogError, match=r"row 6 \(line 8\), column 'run': rollout a continues .* started in row 1; sort"):
+    with pytest.raises(LogError, match=r"row 6 \(line 8\), column 'run': rollout a continues .* row 1; sort"):
         load_log(write_csv(tmp_path / "mixed.csv", columns), mapping)
     with pytest.raises(LogError, match=r"row 3 \(line 5\), column 'over': the rollout has ended, but rows follow"):
         load_log(tmp_path / "runs.csv", {**mapping, "episode": None})
