@@ -58,8 +58,7 @@ def test_what_may_not_change_is_refused_and_nothing_is_touched(capsys: pytest.Ca
     for arguments, message in (
         (
             ["--sigma0", "0.1"],
-            "--sigma0 cannot change in a run that continues, it is 0.5 in r/config.yaml: "
-            "start a new run with `metaroll train ",
+            "--sigma0 cannot change in a run that continues, it is 0.5 in r/config.yaml: start a new run with ",
         ),
         (["--seed=3"], "--seed cannot change in a run that continues, it is 0 in r/config.yaml"),
         (["--nonsense", "1"], "unknown option --nonsense"),

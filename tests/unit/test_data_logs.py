@@ -136,7 +136,7 @@ def test_an_angle_that_jumps_by_turns_is_said(tmp_path):
 
 def test_time_in_another_unit_is_no_million_of_steps(tmp_path):
     columns = {**table(), "t": 1e5 * np.arange(30.0)}
-    with pytest.raises(LogError, match=r"rows are 100000 s apart, which are too many steps of 0.02 s .* unit of 't'"):
+    with pytest.raises(LogError, match=r"rows are 100000 s apart, too many steps of 0.02 s .* unit of 't'"):
         load_log(write(tmp_path / "run.npz", columns), {**COLUMNS, "time": "t"}, dt=0.02)
 
 
@@ -156,7 +156,7 @@ def test_one_log_may_hold_many_rollouts_with_states_and_endings(tmp_path):
     assert second.states[:, 0].tolist() == [4.0, 5.0, 6.0]
     assert second.rollout_info["env_spec"].state_labels == ("place",)
     columns["run"] = ["a", "a", "b", "b", "b", "a", "a"]
-    with pytest.raises(LogError, match=r"row 6 \(line 8\), column 'run': rollout a continues .* row 1; sort"):
+    with pytest.raises(LogError, match=r"row 6 \(line 8\), column 'run': rollout a continues .* in row 1; sort"):
         load_log(write_csv(tmp_path / "mixed.csv", columns), mapping)
     with pytest.raises(LogError, match=r"row 3 \(line 5\), column 'over': the rollout has ended, but rows follow"):
         load_log(tmp_path / "runs.csv", {**mapping, "episode": None})

@@ -188,7 +188,7 @@ class Own(TaskSampler):
 def test_bad_input() -> None:
     runner, algo = runner_of("list, gru", None)
     with runner:
-        with pytest.raises(TypeError, match="only one of its own"):
+        with pytest.raises(TypeError, match="only has its own"):
             runner.advance(4, env_updates=Own())
         with pytest.raises(ValueError, match="at least one update"):
             runner.advance(4, env_updates=[])

@@ -34,7 +34,7 @@ class Film:
 
     Attributes:
         frames: At the start and after every step, uint8 ``(T + 1, H, W, 3)``.
-        fps: Frames per second at which it plays as fast as the environment says.
+        fps: Frames per second for playback at the environment's own speed.
     """
 
     frames: np.ndarray
@@ -113,7 +113,7 @@ def _made(source: Any, update: EnvUpdate | None) -> Any:
 
 
 def _try_out(env: Any, name: str) -> None:
-    """Draw one picture; an error that says where to look if that does not work on this machine."""
+    """Render one picture; the error says what to check if that does not work on this machine."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a driver's first complaint, before another one is tried

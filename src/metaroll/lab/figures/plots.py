@@ -507,7 +507,7 @@ def _set_labels(axes: Axes, x_label: str, y_label: str) -> None:
 
 
 def _wrapped(text: str, inches: float) -> str:
-    """``text`` in lines of about the same length that are no longer than so many inches."""
+    """``text`` in lines of similar length that are no longer than ``inches``."""
     room = int(_LETTERS * inches)
     lines = -(-len(text) // room)
     return textwrap.fill(text, min(room, len(text) // lines + 5)) if lines > 1 else text

@@ -84,7 +84,7 @@ def record_video(
     for task in tasks:
         if not 0 <= task < count:
             raise ValueError(f"tasks must be from 0 to {count - 1}, since there are {count} {what}, got {task}")
-    # What cannot be drawn is found before the evaluation, which may take long.
+    # Find out whether drawing works before the evaluation, which may take long.
     drawing_env(env, updates[tasks[0]] if updates else None).close()
     if isinstance(evaluator, PolicyEvaluator):
         shown = _policy_episodes(algo, evaluator, tasks)
@@ -165,9 +165,9 @@ def write_video(path: str | Path, rows: Sequence[Sequence[Panel]], fps: float | 
     """Write rollouts that play side by side, each row below the one before; one that is over keeps its last picture.
 
     Args:
-        path: File to write; its ending, ``.mp4`` or ``.gif``, says as what.
+        path: File to write; the extension, ``.mp4`` or ``.gif``, selects the format.
         rows: The panels.
-        fps: Steps per second; ``None`` means what the environment says.
+        fps: Steps per second; ``None`` means the environment's own rate.
 
     Returns:
         ``path``.

@@ -101,7 +101,7 @@ class Compared:
             nominal,
             applied_field(rollouts, as_given),
             initial_state,
-            SensorNoise(labels, {}, np.zeros(len(labels)), "as nothing was said"),
+            SensorNoise(labels, {}, np.zeros(len(labels)), "by default"),
         )
         check_columns(plain, rollouts)
         plain._warn_of_loud_noise(rollouts, parsed_noise(options.noise))

@@ -34,7 +34,7 @@ __all__ = ["Followed", "behavior"]
 
 _PROBES = 3
 _ATTEMPTS = 5
-"""Sets of parameters that tell one simulator from another, and how often others are tried where all of them fail."""
+"""Number of parameter sets for comparing simulators, and of attempts with new ones if all of them fail."""
 
 
 class Followed(NamedTuple):

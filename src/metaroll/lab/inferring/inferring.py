@@ -222,7 +222,7 @@ def segment_sampler(
 
     Args:
         env, rollouts, prior, options: As for ``infer``.
-        noise: Of the sensors, where other rollouts have told it; ``None``: as ``rollouts`` do.
+        noise: Sensor noise known from other rollouts; ``None``: estimated from ``rollouts``.
         true_start: From a rollout to the state in which it truly started, where one posterior is to be asked of many
             logs with the same actions: what is measured there has noise like all other rows then. ``None``: simulations
             start beside what was measured in these rollouts, whose noise is that of no other log.

@@ -102,7 +102,7 @@ def _check_starts(compared: Compared, rollout: StepSequence, starts: SegmentStar
     difference = f"{compared.labels[worst]!r} is {measured[place, worst]:.6g} in the log and {first[place, worst]:.6g}"
     if off[place, worst] > 1.0:
         state_text = (
-            "the state that it says shows the recorded observation" if starts.state_of is not None else "that state"
+            "the state that it computed from the recorded observation" if starts.state_of is not None else "that state"
         )
         where = "in the first row" if place == 0 else f"in row {begins[place]} (counted from 0) of the first rollout"
         hint = (
@@ -200,7 +200,7 @@ def _check_params(
     if still:
         warnings.warn(
             f"{', '.join(still)} changed nothing in the first recorded rollout, from the nominal value to the farther "
-            "end of the prior: this log may not tell it",
+            "end of the prior: this log may not identify them",
             stacklevel=4,
         )
 

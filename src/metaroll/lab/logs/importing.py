@@ -307,8 +307,7 @@ class _Reader:
         grid = make_grid(times, dt, table, first, self._time, lambda: self._moved(first, end))
 
         def series(columns: Mapping[str, LogColumn]) -> np.ndarray:
-            found = [self._lines(label, one, first, end, grid) for label, one in columns.items()]
-            return np.stack(found, axis=1)
+            return np.stack([self._lines(label, one, first, end, grid) for label, one in columns.items()], axis=1)
 
         self._missing.clear()
         actions = [self._held(one, first, end, grid, i) for i, one in enumerate(self._actions.items())]

@@ -24,16 +24,16 @@ __all__ = ["Finding", "check_log"]
 
 _LISTED, _MANY, _MOST_COLUMNS = 3, 8, 128
 _SURE = 0.98
-"""Agreement from which a speed is taken for the derivative of a position, where no label says so."""
+"""Agreement from which a speed counts as the derivative of a position without labels."""
 _PLAIN = 0.998
-"""The same, where nothing but the log itself says so, and of how many steps at least."""
+"""The same if there is only the log itself, and the minimum number of steps for that."""
 _ENOUGH = 50
 _OF_SIMULATED = 3.0
 """How many times as large as all spikes of the simulator an outlier is."""
 _LONGEST, _DROWNED = 16, 0.3
 """The longest span of ``derivative_fit``, and the share of changes over it from which noise hides them."""
 _FEW = 10
-"""Rows below which nothing is said of a speed."""
+"""Minimum number of rows for judging a speed."""
 _LOST = 0.5
 """Agreement below which a speed has nothing to do with the position whose derivative it should be."""
 _CLOSE, _RATHER = 0.9, 0.8
@@ -266,7 +266,7 @@ def _speeds(
             continue
         if fit.agreement < _LOST:
             text = f"{columns[-1]} is not the speed of {place} (it explains {_percent(fit.agreement)} of its changes)"
-            hint = "check which columns they are, unwrap, and tell rollouts apart that stand in one (episode)"
+            hint = "check the columns and unwrap, and separate rollouts that were logged as one (episode)"
             yield Finding("speed", columns, (), f"{text}; {hint}")
         elif abs(factor - 1.0) > _OFF:
             yield Finding(

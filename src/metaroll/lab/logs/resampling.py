@@ -142,7 +142,7 @@ def make_grid(
         return _rows_as_steps(times, usual)
     if usual > _TOO_SLOW * dt:
         raise LogError(
-            f"{table.source}: rows are {usual:.6g} s apart, which are too many steps of {dt:g} s to tell them; check "
+            f"{table.source}: rows are {usual:.6g} s apart, too many steps of {dt:g} s; check "
             f"the unit of {column!r}, or give a longer dt"
         )
     fit = fit_rows(times, dt)

@@ -1,4 +1,4 @@
-"""What stands in a log, before anybody says what it means: named columns of npz, CSV and Parquet files."""
+"""The content of a log before it is interpreted: named columns of npz, CSV and Parquet files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the rows of a log became steps: what is said of it, to people and in ``rollout_info``."""
+"""Reports how the rows of a log became steps, in words and in ``rollout_info``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The part of a report that says whether an algorithm adapts, or averages: its diagnostics, and what they mean."""
+"""The part of a report on whether an algorithm adapts or averages: its diagnostics, and what they mean."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from metaroll.training.store.files import number_of
 __all__ = ["adapting"]
 
 _EPOCHS = 10
-"""So many of the last ones are averaged: one epoch has few tasks."""
+"""Number of newest values to average: one epoch has few tasks."""
 _LEARNED = {
     "inner_kl": (
         "KL of the inner step",

@@ -1,4 +1,4 @@
-"""The page about an inference: what the data says of each parameter, whether to trust it, and what it predicts."""
+"""The page about an inference: its parameters, whether to trust it, and its predictions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST_STATES = 6
 _MARKS = {"passed": ("✓", "good"), "small": ("≈", "good"), "failed": ("✗", "bad"), "note": ("!", "neither")}
 """Outcome of a check -> its mark, which tells without colors, and the class of its color."""
 _MUCH = 0.1
-"""Share of the prior's deviation below which data says much of a parameter."""
+"""Share of the prior's deviation below which the data determines a parameter well."""
 
 
 def write_inference_page(
@@ -69,26 +69,26 @@ def inference_sections(found: Inference, truth: Mapping[str, float] | None = Non
     ]
 
 
-def _made(found: Inference) -> str:
+def _made(inference: Inference) -> str:
     """Recordings and what looks wrong with them, noise of their sensors, and settings."""
-    told = [text for text in (found.recordings, str(found.noise.get("text", ""))) if text]
-    told += [f"looks wrong: {text}" for text in found.doubts]
-    lines = "".join(f"<p>{html.escape(text[0].upper() + text[1:])}.</p>" for text in told)
-    return lines + folded("Settings", pairs(found.to_dict()["options"], "Settings"))
+    texts = [text for text in (inference.recordings, str(inference.noise.get("text", ""))) if text]
+    texts += [f"looks wrong: {text}" for text in inference.doubts]
+    lines = "".join(f"<p>{html.escape(text[0].upper() + text[1:])}.</p>" for text in texts)
+    return lines + folded("Settings", pairs(inference.to_dict()["options"], "Settings"))
 
 
-def _verdict(found: Inference) -> list[str]:
+def _verdict(inference: Inference) -> list[str]:
     """Whether to train on the posterior, before anything else."""
-    if not found.checks:
+    if not inference.checks:
         return []
-    good = bool(found.checks["passed"])
-    head = str(found.checks.get("text", "checks passed" if good else "checks failed"))
+    good = bool(inference.checks["passed"])
+    head = str(inference.checks.get("text", "checks passed" if good else "checks failed"))
     return [banner(head, good, "✗")]
 
 
-def _checks(found: Inference) -> list[str]:
+def _checks(inference: Inference) -> list[str]:
     """What the checks say, each in a line."""
-    items = "".join(_check(str(line)) for line in found.checks.get("lines", ()))
+    items = "".join(_check(str(line)) for line in inference.checks.get("lines", ()))
     return [section("Checks", f'<ul class="checks">{items}</ul>')] if items else []
 
 
@@ -98,11 +98,11 @@ def _check(line: str) -> str:
     return f'<li><span class="{kind}" aria-hidden="true">{mark}</span>{html.escape(line)}</li>'
 
 
-def _parameter_table(found: Inference, truth: Mapping[str, float] | None) -> str:
+def _parameter_table(inference: Inference, truth: Mapping[str, float] | None) -> str:
     head = ["parameter", "prior", "nominal", "mean", "90 % of the draws", "of the prior's deviation", "says the data"]
     head += ["true"] if truth else []
     body = []
-    for row in found.rows():
+    for row in inference.rows():
         cells = [
             row["name"],
             f"{number_text(row['prior_low'])} to {number_text(row['prior_high'])}",
@@ -114,17 +114,19 @@ def _parameter_table(found: Inference, truth: Mapping[str, float] | None) -> str
         ]
         cells += [number_text(truth[row["name"]])] if truth else []
         body.append(cells)
-    return table(head, body, f"What is known after the data, by {len(found.posterior.draws):,} draws")
+    return table(head, body, f"What is known after the data, by {len(inference.posterior.draws):,} draws")
 
 
-def _errors(found: Inference) -> str:
-    if not np.isfinite(found.errors()["posterior"]):
-        return f"<p>{html.escape(found.error_text().capitalize())}.</p>"
-    told = found.errors()
-    where = "held-out rollouts" if any(trace.held_out for trace in found.traces) else "the rollouts it was made from"
+def _errors(inference: Inference) -> str:
+    if not np.isfinite(inference.errors()["posterior"]):
+        return f"<p>{html.escape(inference.error_text().capitalize())}.</p>"
+    errors = inference.errors()
+    where = (
+        "held-out rollouts" if any(trace.held_out for trace in inference.traces) else "the rollouts it was made from"
+    )
     return (
-        f"<p>Error of predictions on {where}, in deviations of what was recorded: {told['posterior']:.3g} with the "
-        f"posterior, {told['nominal']:.3g} with the nominal parameters.</p>"
+        f"<p>Error of predictions on {where}, in deviations of what was recorded: {errors['posterior']:.3g} with the "
+        f"posterior, {errors['nominal']:.3g} with the nominal parameters.</p>"
     )
 
 

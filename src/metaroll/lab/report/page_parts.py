@@ -61,7 +61,7 @@ def banner(text: str, good: bool, otherwise: str = "!") -> str:
     """What it all comes to, above everything else; a mark tells without colors whether that is good.
 
     Args:
-        text: What is said.
+        text: The text.
         good: Whether it is.
         otherwise: The mark where it is not.
     """

@@ -1,1 +1,1 @@
-"""What commands measure beside evaluations: maps, groups, what an inference found."""
+"""Results of commands other than evaluations: robustness maps, comparisons, inferences."""

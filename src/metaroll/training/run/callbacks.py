@@ -48,11 +48,11 @@ class RunInProgress(Protocol):
 
 
 class RunCallback(Stateful, ABC):
-    """A callback that is part of its run: what it remembers is in every snapshot, and comes back with it.
+    """A callback that is part of its run: its state is saved in every snapshot and restored with it.
 
-    It is asked before the snapshot of an epoch is written, so that a run that is killed and resumed decides as if it
-    had never stopped: see ``Stateful``; where a run begins, ``load_state_dict`` gets an empty tree. A subclass may also
-    have the methods of other callbacks (``on_evaluation``, say).
+    It is called before the snapshot of an epoch is written, so that a run that is killed and resumed decides as if it
+    had never stopped: see ``Stateful``; at the beginning of a run, ``load_state_dict`` gets an empty tree. A subclass
+    may also have the methods of other callbacks, such as ``on_evaluation``.
     """
 
     best: Mapping[str, Any] | None = None
@@ -81,7 +81,7 @@ class RunCallback(Stateful, ABC):
         self.load_state_dict({})
 
     def forget_best(self) -> None:
-        """The snapshot that ``best`` names is gone: the best of what follows is kept."""
+        """The snapshot named by ``best`` is gone: keep the best of the following ones."""
         self.best = None
 
 
@@ -221,7 +221,7 @@ class KeepBest(RunCallback):
 
 @final
 class CallbackGroup(Stateful):
-    """All callbacks of a run, told and asked together.
+    """All callbacks of a run, called together.
 
     Args:
         callbacks: ``RunCallback``s, and objects with any of the methods that ``LocalRunner`` names.
@@ -251,7 +251,7 @@ class CallbackGroup(Stateful):
             raise ValueError("callbacks must hold at most one that keeps a best snapshot (KeepBest), got several")
 
     def notify(self, runner: Any, event: str, *args: Any) -> bool:
-        """Tell every callback; whether one of them has answered ``False``."""
+        """Notify every callback; return whether one of them has answered ``False``."""
         methods = (getattr(callback, event, None) for callback in self._all)  # of the user, with any of them
         answers = [method(runner, *args) for method in methods if method is not None]
         return any(answer is False for answer in answers)
@@ -279,7 +279,7 @@ class CallbackGroup(Stateful):
             service.reset()
 
     def before_save(self, runner: Any, epoch: int, metrics: Mapping[str, float]) -> None:
-        """Tell all services of an epoch; ``metrics`` may grow meanwhile, and the next one sees that."""
+        """Notify all services of an epoch; ``metrics`` may grow meanwhile, and the next one sees that."""
         for service in self._services.values():
             service.before_save(runner, epoch, dict(metrics))
 
@@ -371,5 +371,5 @@ class _MetricMean(Stateful):
 def _evaluated(metrics: Mapping[str, float], name: str) -> float | None:
     """The number of an evaluation in ``metrics`` that ``name`` means, see ``EVALUATED``."""
     wanted = EVALUATED[name]
-    found = (value for key, value in metrics.items() if "/" in key and key.rpartition("/")[2] in wanted)
-    return next(found, None)
+    values = (value for key, value in metrics.items() if "/" in key and key.rpartition("/")[2] in wanted)
+    return next(values, None)

@@ -24,7 +24,7 @@ class LivePlans:
 
     Args:
         seed: Seed of the run.
-        tasks: Where the environments' updates come from: a task sampler that draws by a given generator, or that has a
+        tasks: Source of the environments' updates: a task sampler that draws from a given generator, or that has a
             list of its tasks (a ``DomainRandomizer``, ``SetTaskSampler``, ...), or such a list. ``None``: no updates.
         max_steps: Maximum number of steps of a rollout.
         deterministic: Act by the deterministic policy.
@@ -55,8 +55,8 @@ class LivePlans:
                     raise TypeError(f"env_updates must hold EnvUpdates, got {update!r}")
         elif self._tasks is not None and isinstance(self._tasks.drawing(), OwnDraws):
             raise TypeError(
-                f"env_updates must be a list, or a sampler that draws by a given generator, and "
-                f"{type(self._tasks).__name__} has only one of its own; give it a method drawing(), or give what its "
+                f"env_updates must be a list, or a sampler that draws from a given generator, and "
+                f"{type(self._tasks).__name__} only has its own; give it a method drawing(), or pass what its "
                 "sample(n) returns"
             )
 

@@ -1,4 +1,4 @@
-"""How far a run is within its epoch: phases with counts, to be told a few times a second at most."""
+"""Progress of a run within its epoch: phases with counts, reported a few times a second at most."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _COUNTED_IN_STEPS = ("warm-up", "sampling")
 
 
 class PhaseProgress:
-    """Knows the present phase, and adds what rollouts bring to phases that are counted in environment steps.
+    """Tracks the current phase, and adds rollouts to phases that are counted in environment steps.
 
-    Every method says whether the news should be told: beginnings and ends always, what lies between after a pause.
-    Other calls cost a look at the clock.
+    Every method returns whether to report the progress: always at beginnings and ends, otherwise after a pause. Other
+    calls only read the clock.
 
     Args:
         clock: Seconds since some moment.
@@ -37,7 +37,7 @@ class PhaseProgress:
         self._announced, self.phase = False, ""
 
     def say(self, phase: str, done: int, total: int) -> bool:
-        """What an algorithm says of its work, see ``Runner.progress``."""
+        """Record progress reported by an algorithm, see ``Runner.progress``."""
         if phase == self.phase and self.done <= done < total and self._clock() < self._next:
             self.done, self.total = done, total
             return False
@@ -45,9 +45,9 @@ class PhaseProgress:
         return self._set(phase, done, total)
 
     def expect_rollouts(self, total_steps: int | None, total_rollouts: int) -> bool:
-        """Rollouts begin; they count in the phase that was announced, else in one of their own.
+        """Rollouts begin; they count in the announced phase, otherwise in their own.
 
-        That is counted in ``total_steps``, or in rollouts where these are ``None``.
+        The phase is counted in ``total_steps``, or in rollouts if these are ``None``.
         """
         if self._announced:
             return False
@@ -55,7 +55,7 @@ class PhaseProgress:
         return self._set("sampling", 0, total_rollouts if total_steps is None else total_steps)
 
     def add(self, rollouts: int, steps: int) -> bool:
-        """So many rollouts with so many steps have ended."""
+        """Add finished rollouts and their steps."""
         return self._set(self.phase, self.done + (steps if self._in_steps else rollouts), self.total)
 
     def _set(self, phase: str, done: int, total: int) -> bool:

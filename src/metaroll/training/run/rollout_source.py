@@ -57,7 +57,7 @@ class SamplerChoice:
     Attributes:
         in_process: Whether the engine stands for a sampler without workers of its own.
         deterministic: Whether the engine stands for workers that act without noise.
-        max_path_length: Maximum number of steps of a rollout, where that was given.
+        max_path_length: Maximum number of steps of a rollout, if given.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class SamplerChoice:
         return self.sampler_cls(factory, agent, env, **self._sampler_args)
 
     def limit_of(self, algo: RLAlgorithm) -> float | None:
-        """Maximum number of steps of a rollout; infinity for no limit, ``None`` where nobody says."""
+        """Maximum number of steps of a rollout; infinity for no limit, ``None`` if unspecified."""
         return algo.max_path_length if self.max_path_length is None else self.max_path_length
 
     def max_steps_of(self, algo: RLAlgorithm) -> int | None:
@@ -149,7 +149,7 @@ class RolloutSource:
 
     @property
     def agent(self) -> Any:
-        """What acts in training, ``None`` without a policy."""
+        """The behavior policy in training, ``None`` without a policy."""
         exploration = self.algo.exploration_policy
         return self.algo.policy if exploration is None else exploration
 
@@ -175,7 +175,7 @@ class RolloutSource:
         Args:
             request: What is wanted; how long rollouts are is up to the algorithm.
             itr: For samplers that log it.
-            agent_update: What acts instead of the algorithm's agent, or parameters of that.
+            agent_update: Behavior policy to use instead of the algorithm's agent, or parameters of that.
         """
         self._check_agent()
         if self._choice.sampler_cls is not None:
@@ -199,16 +199,16 @@ class RolloutSource:
         )
 
     def advance(self, num_steps: int, request: LiveRequest, parameters: np.ndarray | None, actions: Any) -> Rollouts:
-        """Pieces of rollouts that go on over calls; see ``Runner.advance``."""
+        """Pieces of rollouts that continue over calls; see ``Runner.advance``."""
         self._check_agent()
         check_whole("num_steps", num_steps)
         check_whole("num_slots", request.num_slots)
         if self._choice.sampler_cls is not None:
             raise ValueError("advance needs the rollout engine: setup with sampler_cls None or LocalSampler")
         engine = self._training_engine()
-        # A learner that gives parameters calls often: what acts is the same object then.
-        told = parameters is not None and engine.policy is self.agent
-        own = None if told else use_policy(engine, self.agent)
+        # A learner that passes parameters calls often, with the same behavior policy.
+        is_current = parameters is not None and engine.policy is self.agent
+        own = None if is_current else use_policy(engine, self.agent)
         before_opening, opened = self._live_state, self._live is None
         if self._live is None:
             self._live = self._opened(engine, request)
@@ -218,18 +218,18 @@ class RolloutSource:
         try:
             return self._live.advance(num_steps, own if parameters is None else parameters, actions=actions)
         except ValueError as error:
-            if opened and not isinstance(error, RolloutError):  # bad input: not even the number of slots is fixed
+            if opened and not isinstance(error, RolloutError):  # bad input: not even the number of slots is fixed yet
                 self.load_live_state(before_opening)
             raise
 
     def live_state(self) -> Mapping[str, Any] | None:
-        """The half-done rollouts of ``advance``, for a snapshot; ``None`` if there are none."""
+        """The unfinished rollouts of ``advance``, for a snapshot; ``None`` if there are none."""
         if self._live is None:
             return self._live_state
         return {**self._live.state_dict(), "arguments": self._live_described}
 
     def load_live_state(self, state: Mapping[str, Any] | None) -> None:
-        """The next ``advance`` goes on with the rollouts of ``live_state``."""
+        """The next ``advance`` continues the rollouts of ``live_state``."""
         if self._live is not None:
             self._live.close()
         self._live, self._live_state = None, state
@@ -300,8 +300,8 @@ class RolloutSource:
             raise ValueError(f"{self.algo.info.name} has no policy, so there is nothing to sample with: set policy")
 
     def _from_sampler(self, request: SampleRequest, itr: int, agent_update: Any) -> list[Sequence[Any]]:
-        given = (request.contexts, request.num_rollouts, request.parameters)
-        if any(value is not None for value in given) or request.deterministic:
+        engine_only = (request.contexts, request.num_rollouts, request.parameters)
+        if any(value is not None for value in engine_only) or request.deterministic:
             raise ValueError(
                 "contexts, num_rollouts, deterministic and parameters need the rollout engine: setup with sampler_cls "
                 "None or LocalSampler, and with worker_class DefaultWorker or PEARLWorker"

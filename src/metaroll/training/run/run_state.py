@@ -1,4 +1,4 @@
-"""What a snapshot says about an algorithm: whether both fit, and how the algorithm takes its state back."""
+"""Checks whether a snapshot fits an algorithm, and restores the algorithm's state from it."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def checked_runner_tree(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def check_train_tasks(snapshot: Snapshot, saved: Sequence[Any] | None, algo: RLAlgorithm) -> None:
-    """Error if ``algo`` was set up with other training tasks than the saved ones: its data would belong to others."""
+    """Raise an error if ``algo`` has other training tasks than the saved ones: its data would belong to those."""
     here = plain_train_tasks(algo)
     if saved is None or here is None:
         return
@@ -137,15 +137,15 @@ def check_train_tasks(snapshot: Snapshot, saved: Sequence[Any] | None, algo: RLA
 
 
 def _refuse_other_spaces(snapshot: Snapshot, algo: RLAlgorithm) -> None:
-    """Error if the snapshot is of an environment with other spaces than those that ``algo`` was set up for."""
-    there = snapshot.manifest.get("spaces") or {}  # older snapshots do not tell
+    """Raise an error if the snapshot's environment has other spaces than that of ``algo``."""
+    there = snapshot.manifest.get("spaces") or {}  # missing in older snapshots
     here = space_texts(algo)
     differ = [name for name in here if name in there and there[name] != here[name]]
     if differ:
-        told = ", and ".join(f"{name} {there[name]}, here it is {here[name]}" for name in differ)
+        differences = ", and ".join(f"{name} {there[name]}, here it is {here[name]}" for name in differ)
         raise SnapshotError(
-            f"{snapshot.path} was learned in an environment with {told}: give the environment that the run was made "
-            "with, or one with the same spaces"
+            f"{snapshot.path} was learned in an environment with {differences}: give the environment that the run was "
+            "made with, or one with the same spaces"
         )
 
 
@@ -155,7 +155,7 @@ def arithmetic_of(snapshot: Snapshot) -> int:
 
 
 def check_arithmetic(snapshot: Snapshot, algo: RLAlgorithm) -> None:
-    """``SnapshotError`` if training would not go on from ``snapshot`` to the bits that its writer would have found."""
+    """Raise ``SnapshotError`` if training from ``snapshot`` would not give the same bits as in its writer's version."""
     if arithmetic_of(snapshot) != algo.arithmetic:
         writer = f"metaroll {snapshot.manifest.get('metaroll', 'of an unknown version')}"
         raise SnapshotError(

@@ -49,14 +49,14 @@ _Evaluation = Evaluator[Any] | EvaluationConfig | MetaEvaluationConfig | Mapping
 
 _SNAPSHOT_SECONDS = 10.0
 _SNAPSHOT_SHARE = 30.0
-"""Between snapshots within an epoch (of a warm-up): at least so many seconds, and times what the last one took."""
+"""Minimum time between snapshots within an epoch (of a warm-up): in seconds, and in durations of the last one."""
 
 
-def _with_engine(given: dict[str, Any]) -> dict[str, Any]:
-    """Keywords of a ``LocalRunner`` with ``engine`` for those that it stands for since version 0.2."""
-    former = {name: given[name] for name in ("transport", "address", "engine_args") if name in given}
+def _with_engine(keywords: dict[str, Any]) -> dict[str, Any]:
+    """Keywords of a ``LocalRunner`` with ``engine`` instead of those that it has replaced since version 0.2."""
+    former = {name: keywords[name] for name in ("transport", "address", "engine_args") if name in keywords}
     if not former:
-        return given
+        return keywords
     warnings.warn(
         f"{', '.join(former)} of LocalRunner: write engine=EngineConfig(transport=..., on_error=...) instead; the old "
         "names will be an error in version 0.4",
@@ -64,8 +64,8 @@ def _with_engine(given: dict[str, Any]) -> dict[str, Any]:
         stacklevel=frames_of_ours(),
     )
     options = {**(former.pop("engine_args", None) or {}), **former}
-    others = {name: value for name, value in given.items() if name not in former and name != "engine_args"}
-    return {**others, "engine": config_of(EngineConfig, given.get("engine"), options)}
+    remaining = {name: value for name, value in keywords.items() if name not in former and name != "engine_args"}
+    return {**remaining, "engine": config_of(EngineConfig, keywords.get("engine"), options)}
 
 
 class LocalRunner(RunnerServices):
@@ -79,20 +79,20 @@ class LocalRunner(RunnerServices):
         max_cpus: The documented name of ``num_workers``.
         run_dir: Folder of the run; ``None`` (and no ``snapshot_config``) writes nothing.
         seed: Seed of all rollouts and evaluations; ``None`` means fresh entropy, recorded in ``seed``.
-        num_workers: Workers that collect rollouts; of this, ``max_cpus`` and that of ``engine`` the largest counts.
+        num_workers: Workers that collect rollouts; the largest of this, ``max_cpus`` and that of ``engine`` counts.
         evaluator: A ``MetaEvaluator`` or a ``PolicyEvaluator``, the config of one, or keywords of the former; ``None``
             means what suits the algorithm.
         exist_ok: Overwrite the run in ``run_dir``.
         callbacks: Objects with any of ``on_epoch_end(runner, epoch, metrics)``, ``on_evaluation(runner, result)``,
-            ``on_train_end(runner)`` and ``on_progress(runner, phase, done, total)``, which is told ten times a second
-            at most how far the ``"warm-up"``, ``"sampling"`` (both in environment steps, or in rollouts where the
-            algorithm asks for a number of these), ``"updates"`` (gradient steps) or ``"evaluation"`` (episodes) of the
-            epoch is. A ``TrainingDisplay`` is one. Training ends where ``on_epoch_end`` returns ``False`` (not
-            ``None``), after the snapshot of that epoch. A ``RunCallback`` (``EvaluateEvery``, ``StopAt``,
-            ``TimeBudget``, ``KeepBest``) is asked before the snapshot, which keeps what it remembers.
+            ``on_train_end(runner)`` and ``on_progress(runner, phase, done, total)``, which reports, ten times a second
+            at most, the progress of ``"warm-up"``, ``"sampling"`` (both in environment steps, or in rollouts if the
+            algorithm requests a number of these), ``"updates"`` (gradient steps) or ``"evaluation"`` (episodes) in the
+            epoch. A ``TrainingDisplay`` is one. Training ends if ``on_epoch_end`` returns ``False`` (not ``None``),
+            after the snapshot of that epoch. A ``RunCallback`` (``EvaluateEvery``, ``StopAt``, ``TimeBudget``,
+            ``KeepBest``) is called before the snapshot, which saves its state.
         config: Kept in snapshots and ``config.yaml``.
         engine: How rollouts are run (``EngineConfig(transport="ray", on_error="drop")``); ``None`` means the defaults.
-            What becomes of invalid rollouts, and of errors, counts for those of training alone.
+            Its handling of invalid rollouts and errors only applies to training.
         timeouts: When a silent worker is given up and replaced; ``None`` means those of ``engine``.
         loggers: Further destinations for the numbers of the run (``TensorBoardLogger``, ``WandbLogger``).
     """
