@@ -116,7 +116,7 @@ class Floor:
             flat = obs if isinstance(space, Box) else flatten_batch(space, obs)
             noise = draw(shape, dtype=np.float32)
             actions, state, _ = policy.act(flat, state, noise, False, parameters)
-            obs = slots.step(actions, active).observations  # look: ok the floor is a bare loop
+            obs = slots.step(actions, active).observations  # the floor is a bare loop
         return (time.process_time() - start) / (ROWS * self._num_steps)
 
 

@@ -395,8 +395,8 @@ def test_a_full_disk_leaves_everything_as_it_was(tmp_path: Path, suffix: str, mo
     assert list((tmp_path / "many").iterdir()) == []
 
 
-# look: ok a device of Linux, not a package; the test above needs none
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")  # look: ok as above
+# a device of Linux, not a package; the test above needs none
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_a_device_without_space(tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "new").symlink_to("/dev/full")

@@ -15,6 +15,7 @@ _MODULES = {
     "lab.checking.task_checks": ["check_task_env"],
     "lab.checking.report": ["TaskCheck", "TaskEnvReport"],
     "lab.comparing.comparison": ["Comparison", "compare"],
+    "lab.display.progress": ["TrainingDisplay"],
     "lab.inferring.inferring": ["infer"],
     "lab.results.robustness": ["RobustnessMap", "robustness_map"],
     "lab.figures.plots": ["plot_robustness"],

@@ -3,6 +3,7 @@
 from metaroll.lab.checking.report import TaskCheck, TaskEnvReport
 from metaroll.lab.checking.task_checks import check_task_env
 from metaroll.lab.comparing.comparison import Comparison, compare
+from metaroll.lab.display.progress import TrainingDisplay
 from metaroll.lab.figures.plots import plot_robustness
 from metaroll.lab.figures.video import record_video, write_video
 from metaroll.lab.inferring.inferring import infer
@@ -31,6 +32,7 @@ __all__ = [
     "StopKey",
     "TaskCheck",
     "TaskEnvReport",
+    "TrainingDisplay",
     "check_log",
     "check_task_env",
     "compare",

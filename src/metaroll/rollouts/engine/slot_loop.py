@@ -296,7 +296,7 @@ class SlotLoop:
         some = next(entry.actions for entry in running if step < entry.age)
         actions = map_leaves(lambda _, path: rows[path], some)
         try:
-            result = self.slots.step(actions, active)  # look: ok, what was done before is done again
+            result = self.slots.step(actions, active)  # steps that were taken before are taken again
         except FAILURES as error:
             raise self._failure(error, active, np.full(self.num_slots, step)) from error
         self._obs = result.observations
@@ -361,7 +361,7 @@ class SlotLoop:
             if not running.any():
                 return None
         try:
-            result = self.slots.step(actions, self._begun if self._past_end else running)  # look: ok, new work
+            result = self.slots.step(actions, self._begun if self._past_end else running)  # new steps
         except FAILURES as error:
             raise self._failure(error, running, counts) from error
         counts += running

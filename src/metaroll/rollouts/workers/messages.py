@@ -297,7 +297,7 @@ def run_command(namespace: GlobalNamespace, blob: Buffer) -> tuple[str, list[Buf
     """
     in_worker = namespace._heartbeat is not None
     try:
-        func, args, kwargs = pickle.loads(blob)  # look: ok between our own processes only
+        func, args, kwargs = pickle.loads(blob)  # between our own processes only
         stream = namespace._random_stream
         with contextlib.nullcontext() if stream is None else stream.active():
             result = func(namespace, *args, **kwargs)
@@ -331,7 +331,7 @@ def call_numbered(namespace: Any, command: bytes, number: int) -> tuple[Any, int
         TypeError: It returned something else.
         ValueError: The count is negative.
     """
-    func, args, kwargs = pickle.loads(command)  # look: ok between our own processes only
+    func, args, kwargs = pickle.loads(command)  # between our own processes only
     result = func(namespace, number, *args, **kwargs)
     if not isinstance(result, tuple) or len(result) != 2:
         raise TypeError(f"{func!r} must return (result, number of samples), got {type(result).__name__}")
@@ -376,7 +376,7 @@ def _encode_failure(error: BaseException) -> bytes:
         if notes := vars(bare).get("__notes__"):
             bare.__notes__ = [shortened(str(note)) for note in notes]
         payload = cloudpickle.dumps(RemoteFailure(bare, summary, text))
-        pickle.loads(payload)  # look: ok some exceptions pickle but do not unpickle
+        pickle.loads(payload)  # some exceptions pickle but do not unpickle
     except Exception:
         return cloudpickle.dumps(nameless)
     # Those of rollouts bring their plans, which may hold a policy's parameters.
@@ -385,4 +385,4 @@ def _encode_failure(error: BaseException) -> bytes:
 
 def decode(parts: Sequence[Buffer]) -> Any:
     """The decoded result of ``run_command``; arrays keep the parts that they arrived in."""
-    return pickle.loads(parts[0], buffers=parts[1:])  # look: ok between our own processes only
+    return pickle.loads(parts[0], buffers=parts[1:])  # between our own processes only
