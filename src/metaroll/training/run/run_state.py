@@ -161,7 +161,7 @@ def check_arithmetic(snapshot: Snapshot, algo: RLAlgorithm) -> None:
         raise SnapshotError(
             f"{snapshot.path} was written by {writer}, in which this {algo.info.name} makes other steps, or may "
             f"round them otherwise, than in metaroll {metaroll.__version__}: it can be loaded and evaluated, but not "
-            f"trained further. Train it further with {writer}, or train anew"
+            f"trained further. Train it further with {writer}, or start a new run"
         )
 
 
