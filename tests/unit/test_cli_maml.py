@@ -142,7 +142,7 @@ def test_what_diverges_is_told_how_to_train_anew(tmp_path, capsys, monkeypatch):
     told = " ".join(capsys.readouterr().err.split())
     assert "lower --inner-lr (now 1e+30), and train again" in told
     assert "metaroll resume" not in told
-    command = told.partition("say: metaroll ")[2].split()
+    command = ["train", *told.rpartition("metaroll train ")[2].split()]
     assert command[-1] == "1e+29"
     assert main([*command[:-1], "0.1", "--evaluate-every", "0", "--out", "second", "--quiet"]) == 0
     settings = [settings_of(tmp_path / run / "config.yaml") for run in ("first", "second")]

@@ -275,7 +275,7 @@ def test_what_failed_stands_before_everything_else(found, tmp_path, capsys, monk
     assert ">✓</span> Fine." in text and ">✓</span>passed bounds" in text and ">!</span>note x" in text
     save_rollouts(recordings()[:2], tmp_path / "log")
     for told, hint in (
-        (failed, "once the checks pass: "),
+        (failed, "to train once the checks pass: "),
         (replace(found, checks={}), "not checked (--no-checks); to train on it anyway: "),
     ):
         monkeypatch.setattr(inferring, "infer", lambda *given, told=told, **options: told)

@@ -143,7 +143,7 @@ def _opened(env: Any) -> Any:
 @pytest.mark.parametrize(
     ("env", "options", "text"),
     [
-        ("CartPole-v1", {}, "is one environment without tasks"),
+        ("CartPole-v1", {}, "is a single environment without tasks"),
         ("bandit-5", {"hidden_sizes": ()}, "hidden_sizes .* width of the gru"),
         ("bandit-5", {"num_train_tasks": 0}, "num_train_tasks"),
     ],
