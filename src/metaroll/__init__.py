@@ -159,10 +159,11 @@ def __getattr__(name: str) -> object:
                 f"metaroll.{name} is metaroll.{room}.{name} now, and goes with the next release", DeprecationWarning, 2
             )
             return getattr(_import_module(f"metaroll.{room}"), name)
-        text = f"module 'metaroll' has no attribute {name!r}"
-        if not name.startswith("_"):  # Python itself asks for many of these
-            text = _import_module("metaroll.training.algorithms.other_names").unknown_in_module(name, list(_HOME))
-        raise AttributeError(text)
+        if name.startswith("_"):  # Python itself asks for many of these
+            raise AttributeError(f"module 'metaroll' has no attribute {name!r}")
+        other_names = _import_module("metaroll.training.algorithms.other_names")
+        text = other_names.unknown_in_module(name, {**_names_of_rooms(), **{known: known for known in _HOME}})
+        raise AttributeError(text, name=name)  # without ``obj``, so that Python adds no guess of its own
     value = getattr(_import_module(f"metaroll.{_HOME[name]}"), name)
     _register_simulators()
     globals()[name] = value
@@ -175,6 +176,12 @@ def _room_of(name: str) -> str | None:
         return _MOVED[name]
     rooms = (room for room in _ROOMS if room not in ("configs", "plugins", "testing"))
     return next((room for room in rooms if name in _import_module(f"metaroll.{room}").__all__), None)
+
+
+def _names_of_rooms() -> dict[str, str]:
+    """The names of all rooms -> what they are called from here, such as ``sims.PendulumEnv``."""
+    rooms = ((room, _import_module(f"metaroll.{room}").__all__) for room in _ROOMS)
+    return {name: f"{room}.{name}" for room, names in rooms for name in names}
 
 
 def __dir__() -> list[str]:

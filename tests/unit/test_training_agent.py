@@ -844,6 +844,8 @@ def test_names_that_are_not_there_are_told_what_is() -> None:
         ("make_vec_env", "num_workers=4"),
         ("TRPO", r"metaroll\.agent\(algo, env\)"),
         ("RolloutEngin", "did you mean 'RolloutEngine'"),
+        ("GausianMLPPolicy", r"did you mean 'policies\.GaussianMLPPolicy'"),
+        ("PPOConfg", r"did you mean 'configs\.PPOConfig'"),
     ):
         with pytest.raises(AttributeError, match=f"module 'metaroll' has no attribute '{name}': .*{hint}"):
             getattr(metaroll, name)

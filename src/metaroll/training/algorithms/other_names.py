@@ -6,7 +6,7 @@ For options that is ``metaroll.concepts``.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from metaroll.errors import command_text, for_reader
 from metaroll.option_names import Named, names_here, near_options
@@ -87,8 +87,13 @@ def unknown_attribute(name: str) -> str:
     return f"an Agent has no attribute {name!r}" + (f": {_METHODS[name]}" if name in _METHODS else "")
 
 
-def unknown_in_module(name: str, known: Sequence[str]) -> str:
-    """The hint for an attribute that ``metaroll`` does not have; ``known`` are those it has."""
+def unknown_in_module(name: str, known: Mapping[str, str]) -> str:
+    """The hint for an attribute that ``metaroll`` does not have.
+
+    Args:
+        name: The attribute.
+        known: Names that exist -> where, seen from ``metaroll``: ``"PendulumEnv"`` -> ``"sims.PendulumEnv"``.
+    """
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
-    hint = _MODULE.get(name) or (f"did you mean {near[0]!r}?" if near else "")
+    hint = _MODULE.get(name) or (f"did you mean {known[near[0]]!r}?" if near else "")
     return f"module 'metaroll' has no attribute {name!r}" + (f": {hint}" if hint else "")
