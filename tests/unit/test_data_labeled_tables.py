@@ -56,7 +56,7 @@ def test_labeled_columns_become_fields() -> None:
     assert rollout.rewards.tolist() == [1, 2, 3]
     assert rollout.time.tolist() == [0, 0.1, 0.2, 0.3] and rollout.current.tolist() == [4, 5, 6]
     assert rollout.done.tolist() == [False, False, True]
-    # an action in the last row leads nowhere that is known
+    # what follows an action in the last row is unknown
     assert rollouts_equal(
         StepSequence.from_pandas(log(u=[0.1, 0.2, 0.3, 0.4]), SPEC), StepSequence.from_pandas(log(), SPEC)
     )
@@ -66,10 +66,10 @@ def test_rewards_of_a_task_or_none() -> None:
     """specs/sampling.md 7.5"""
     assert StepSequence.from_pandas(log(), SPEC, task=Task()).rewards.tolist() == [0.1, 10.2, 20.3]
     assert StepSequence.from_pandas(log().drop(columns="rewards"), SPEC).rewards.tolist() == [0, 0, 0]
-    with pytest.raises(TypeError, match="task must have a method step_rew"):
+    with pytest.raises(TypeError, match=r"task must .*step_rew"):
         StepSequence.from_pandas(log(), SPEC, task=3)
     stateless = EnvSpec(SPEC.observation_space, SPEC.action_space, observation_labels=("y",), action_labels=("u",))
-    with pytest.raises(ValueError, match="a task computes rewards from states"):
+    with pytest.raises(ValueError, match=r"task .*states"):
         StepSequence.from_pandas(log(), stateless, task=Task())
     assert StepSequence.from_pandas(log(), stateless).x.tolist() == [0, 1, 2, 3]
 
@@ -91,13 +91,13 @@ def test_objects_stay_objects_and_missing_numbers_become_nan() -> None:
     assert np.isnan(rollout.states[1, 0])  # a gap in a measurement is not padding
 
 
-def test_loose_rows_are_steps() -> None:
+def test_rows_that_are_not_continuous_are_steps() -> None:
     rollout = StepSequence.from_pandas(log(u=[0.1, 0.2, 0.3, 0.4], rewards=[1.0, 2, 3, 4]), SPEC, continuous=False)
     assert not rollout.continuous and len(rollout) == 4 and rollout.observations.shape == (4, 1)
     assert len(StepSequence.from_pandas(log(), SPEC, continuous=False)) == 3
 
 
-def test_ends_are_read() -> None:
+def test_columns_of_endings_are_read() -> None:
     frame = log(terminated=[False, False, False, None], truncated=[False, False, True, None])
     rollout = StepSequence.from_pandas(frame, SPEC)
     assert not rollout.terminated.any() and rollout.truncated.tolist() == [False, False, True]
@@ -108,17 +108,15 @@ def test_ends_are_read() -> None:
 @pytest.mark.parametrize(
     ("columns", "error", "match"),
     [
-        ({"rewards": [1.0, 2.0, np.nan, np.nan]}, ShapeError, "rewards must have as many entries as actions, 3"),
-        ({"rewards": [1.0, np.nan, 3.0, np.nan]}, ValueError, "'rewards' must have a value in every step, .* row 1"),
-        ({"u": [0.1, np.nan, 0.3, np.nan]}, ValueError, "'u' must have a value in every step, it is missing in row 1"),
-        ({"u": [0.1, 0.2, np.nan, np.nan]}, ShapeError, "states|observations must have an entry for each of the 2"),
-        ({"u": [np.nan] * 4}, ShapeError, "df must hold at least a row of actions, and a row for what follows"),
-        ({"y": [0.0, np.nan, np.nan, np.nan]}, ShapeError, "observations must have an entry for each of the 3"),
-        ({"u": ["a", "b", "c", None]}, ValueError, "column 'u' must hold numbers"),
-        ({"actions": [1, 2, 3, 4]}, ValueError, "cannot be called 'actions'"),
-        ({"complete": [1, 2, 3, 4]}, ValueError, "cannot be called 'complete'"),
-        ({"length": [1, 2, 3, 4]}, ValueError, "cannot be called 'length'"),
-        ({3: [1, 2, 3, 4]}, ValueError, "must be text, got 3"),
+        ({"rewards": [1.0, 2.0, np.nan, np.nan]}, ShapeError, "rewards must .* 3"),
+        ({"rewards": [1.0, np.nan, 3.0, np.nan]}, ValueError, "'rewards' must .* row 1"),
+        ({"u": [0.1, np.nan, 0.3, np.nan]}, ValueError, "'u' must .* row 1"),
+        ({"u": [0.1, 0.2, np.nan, np.nan]}, ShapeError, "(states|observations) must .* 2"),
+        ({"u": [np.nan] * 4}, ShapeError, "df must"),
+        ({"y": [0.0, np.nan, np.nan, np.nan]}, ShapeError, "observations must .* 3"),
+        ({"u": ["a", "b", "c", None]}, ValueError, "'u' must"),
+        ({"actions": [1, 2, 3, 4]}, ValueError, "'actions'"),
+        ({3: [1, 2, 3, 4]}, ValueError, "got 3"),
     ],
 )
 def test_bad_tables_are_named(columns: dict[Any, Any], error: type[Exception], match: str) -> None:
@@ -129,14 +127,14 @@ def test_bad_tables_are_named(columns: dict[Any, Any], error: type[Exception], m
 
 
 @pytest.mark.parametrize("name", ["complete", "continuous", "length", "rollout_info", "self"])
-def test_names_that_mean_something_else_are_refused_everywhere(name: str) -> None:
+def test_names_with_another_meaning_are_refused_everywhere(name: str) -> None:
     rollout = rollout_of(EnvSpec(Box(-1, 1, (2,)), Box(-1, 1, (1,))))
-    with pytest.raises(ValueError, match=f"'{name}' means something else in StepSequence; choose another name"):
+    with pytest.raises(ValueError, match=f"'{name}'"):
         rollout.add_data(name, np.zeros(3))
     spec = EnvSpec(Box(-1, 1, (2,)), Box(-1, 1, (1,)))
     frame = rollout.to_pandas(spec)
     frame[name] = np.arange(4.0)
-    with pytest.raises(ValueError, match=f"a column of df cannot be called '{name}'"):
+    with pytest.raises(ValueError, match=f"df .*'{name}'"):
         StepSequence.from_pandas(frame, spec)
 
 
@@ -145,24 +143,24 @@ def test_labels_must_not_be_names_of_other_columns(name: str) -> None:
     spec = EnvSpec(Box(-1, 1, (2,)), Box(-1, 1, (1,)), observation_labels=("x", name))
     rollout = rollout_of(EnvSpec(Box(-1, 1, (2,)), Box(-1, 1, (1,))))
     for call in (lambda: rollout.to_pandas(spec), lambda: StepSequence.from_pandas(rollout.to_pandas(), spec)):
-        with pytest.raises(ValueError, match=f"observation_labels must not hold '{name}', the name of another column"):
+        with pytest.raises(ValueError, match=f"observation_labels .*'{name}'"):
             call()
 
 
-def test_bad_arguments_are_named() -> None:
-    with pytest.raises(TypeError, match="df must be a pandas DataFrame"):
-        StepSequence.from_pandas({"x": [1]}, SPEC)
-    with pytest.raises(TypeError, match="env_spec must be an EnvSpec"):
-        StepSequence.from_pandas(log(), None)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ValueError, match=r"columns of the actions \(give it action_labels\)"):
-        StepSequence.from_pandas(log(), EnvSpec(SPEC.observation_space, SPEC.action_space, observation_labels=("y",)))
-    with pytest.raises(DataError, match="df has no column 'u', which env_spec names"):
-        StepSequence.from_pandas(log().drop(columns="u"), SPEC)
-    with pytest.raises(ValueError, match="'x' occurs twice"):
-        StepSequence.from_pandas(pd.concat([log(), log()[["x"]]], axis=1), SPEC)
-    # a table with one row has no step that is followed by something
-    with pytest.raises(ShapeError, match="at least a row of actions"):
-        StepSequence.from_pandas(log().iloc[:1], SPEC)
+@pytest.mark.parametrize(
+    ("df", "spec", "error", "match"),
+    [
+        ({"x": [1]}, SPEC, TypeError, "df must"),
+        (log(), None, TypeError, "env_spec must"),
+        (log(), EnvSpec(SPEC.observation_space, SPEC.action_space, observation_labels=("y",)), ValueError, "action_l"),
+        (log().drop(columns="u"), SPEC, DataError, "'u'"),
+        (pd.concat([log(), log()[["x"]]], axis=1), SPEC, ValueError, "'x'"),
+        (log().iloc[:1], SPEC, ShapeError, "df must"),  # one row has no step that is followed by something
+    ],
+)
+def test_bad_arguments_are_named(df: Any, spec: Any, error: type[Exception], match: str) -> None:
+    with pytest.raises(error, match=match):
+        StepSequence.from_pandas(df, spec)
 
 
 # ---- to tables -------------------------------------------------------------------------------------------------------
@@ -219,11 +217,11 @@ def test_states_may_share_labels_with_observations() -> None:
     back = StepSequence.from_pandas(same.to_pandas(spec), spec)
     assert trees_equal(back.states, same.states) and trees_equal(back.observations, same.observations)
     noisy = StepSequence(rewards=[0.0, 1.0], observations=numbers + 1, actions=[[1.0], [2.0]], states=numbers)
-    with pytest.raises(ValueError, match="two columns with different values are called 'x'"):
+    with pytest.raises(ValueError, match="'x'"):
         noisy.to_pandas(spec)
 
 
-def test_without_labels_columns_are_called_after_their_fields() -> None:
+def test_without_labels_columns_are_named_after_their_fields() -> None:
     rollout = StepSequence(
         rewards=[0.5, 1.5],
         observations={"image": np.zeros((3, 1, 2), dtype=np.uint8), "text": np.array(["a", "b", "c"])},
@@ -242,16 +240,16 @@ def test_without_labels_columns_are_called_after_their_fields() -> None:
 
 def test_what_a_table_cannot_hold_is_named() -> None:
     rollout = rollout_of(SPEC)
-    with pytest.raises(ShapeError, match=r"this is 2; take each of iterate_rollouts"):
+    with pytest.raises(ShapeError, match=r"2; .*iterate_rollouts"):
         StepSequence.concat([rollout, rollout]).to_pandas()
-    with pytest.raises(TypeError, match="env_spec must be an EnvSpec"):
+    with pytest.raises(TypeError, match="env_spec must"):
         rollout.to_pandas(3)  # pyright: ignore[reportArgumentType]
     wide = StepSequence(rewards=[0.0], observations=np.zeros((2, 2)), actions=[[0.0]])
-    with pytest.raises(ShapeError, match=r"observations must have entries of shape \(1,\).*, got \(2,\)"):
+    with pytest.raises(ShapeError, match=r"observations must .*\(1,\).*, got \(2,\)"):
         wide.to_pandas(SPEC)
 
 
-def test_without_pandas_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pandas_the_error_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ImportError, match=r"pip install 'pandas>=2.2' 'pyarrow>=16.0'"):
         rollout_of(SPEC).to_pandas()
@@ -265,7 +263,7 @@ def test_tables_without_labels_come_back_too() -> None:
     back = StepSequence.from_pandas(rollout.to_pandas(), spec)
     assert trees_equal(back.observations, rollout.observations)
     assert back.actions.tolist() == [2, 0]
-    with pytest.raises(ValueError, match=r"df must have the columns observations\[0\], observations\[1\]"):
+    with pytest.raises(ValueError, match=r"df must .*observations\[0\], observations\[1\]"):
         StepSequence.from_pandas(rollout.to_pandas(), EnvSpec(Box(-1, 1, (5,)), gymnasium.spaces.Discrete(3)))
 
 
@@ -309,17 +307,17 @@ def test_what_a_rollout_records_comes_back() -> None:
     )
     back = StepSequence.from_pandas(rollout.to_pandas(spec), spec)
     assert rollouts_equal(back, rollout) and "states" not in back.data_names
-    with pytest.raises(ValueError, match=r"columns observations.say, observations.x\[0,0\], .* that to_pandas writes"):
+    with pytest.raises(ValueError, match=r"observations.say, observations.x\[0,0\], .*to_pandas"):
         StepSequence.from_pandas(rollout.to_pandas().drop(columns="observations.x[1,1]"), spec)
 
 
-def test_columns_that_make_no_whole_array_are_fields_of_their_own() -> None:
+def test_columns_that_form_no_complete_array_are_separate_fields() -> None:
     frame = log(**{"motor[1]": 1.0, "p[0]": 0.0, "p[2]": 2.0, "q": 0.0, "q.mean": 1.0, "t [s]": 0.0, "v.": 1.0})
     rollout = StepSequence.from_pandas(frame, SPEC)
     assert {"motor[1]", "p[0]", "p[2]", "q", "q.mean", "t [s]", "v."} < set(rollout.data_names)
 
 
-def test_a_joint_may_be_called_alike_in_observations_and_actions():
+def test_a_joint_may_have_one_name_in_observations_and_actions():
     spec = EnvSpec(
         observation_space=Box(-np.inf, np.inf, (2,), np.float64),
         action_space=Box(-1, 1, (1,), np.float64),
