@@ -399,7 +399,7 @@ def _container(own: Any, entries: Mapping[str, Any], tree: Any) -> Any:
         raise ShapeError(f"there must be {len(own)} entries, got {len(tree)}")
     if unknown := [str(name) for name in tree if name not in entries]:
         raise ShapeError(
-            f"there must be the entries that are here ({', '.join(entries)}), got also {', '.join(unknown)}"
+            f"there must be the entries that are here ({', '.join(entries) or 'none'}), got also {', '.join(unknown)}"
         )
     values = {}
     for name, entry in entries.items():

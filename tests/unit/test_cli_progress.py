@@ -13,6 +13,7 @@ from rich.console import Console
 
 import metaroll
 from metaroll.configs.inference import InferenceOptions
+from metaroll.envs.lookup.source import EnvSource
 from metaroll.inference.neural import InferenceProgress
 from metaroll.lab.cli.commands.infer import progress_reporter
 from metaroll.lab.cli.main import main
@@ -20,12 +21,14 @@ from metaroll.lab.cli.runs.group_display import GroupDisplay
 from metaroll.lab.display.consoles import make_console
 from metaroll.lab.display.progress import EvaluationDisplay, TrainingDisplay, short
 from metaroll.lab.display.timing import RunAmounts, about, duration, seconds_of
+from metaroll.lab.display.view import ConsoleView
 from metaroll.learners.on_policy.ppo import PPO
 from metaroll.policies.gaussian import GaussianMLPPolicy
 from metaroll.rollouts.workers.pool import SamplerPool
 from metaroll.training.evaluation.evaluation_result import EvaluationResult
 from metaroll.training.run.progress import PhaseProgress
 from metaroll.training.run.runner import LocalRunner
+from metaroll.training.session import experiments
 from metaroll.types import EnvSpec
 
 
@@ -76,6 +79,20 @@ def test_a_terminal_gets_a_table_that_holds_the_rows():
     shown = play(terminal=True)
     for text in ("pearl learns", "env steps", "updates/s", "before", "8,000", "-20.0", "-11.0"):
         assert text in shown
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_brackets_in_the_name_of_an_environment_are_no_markup(terminal, tmp_path):
+    env, text = EnvSource.of("CartPole-v1"), io.StringIO()
+    view = ConsoleView(Console(file=text, force_terminal=terminal, width=200, color_system=None))
+    config = experiments.resolve("ppo", env, [], command="train") | {"env": "pend@runs/[bold]/[/x]"}
+    algo = experiments.build({**config, "env": "CartPole-v1"}, None, (), env).algo
+    view.run_begins(config, algo, env, tmp_path / "[/y]", None)
+    with view.training(config) as display:
+        display.on_epoch_end(SimpleNamespace(total_env_steps=10), 0, {})
+    assert f"ppo on {config['env']}: " in text.getvalue()
+    assert f"run folder {tmp_path}/[/y]\n" in text.getvalue()
+    assert (f"training ppo on {config['env']} " in text.getvalue()) == terminal
 
 
 def test_a_resumed_run_counts_from_where_it_stood():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from typing import Any
+from unittest.mock import Mock
 
 import gymnasium
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 
 import metaroll
 from metaroll.envs.lookup.randomization import default_randomizer
-from metaroll.errors import DataError
+from metaroll.errors import DamagedFileError, DataError
 from metaroll.lab.cli.main import main
 from metaroll.lab.figures import plots
 from metaroll.lab.figures.plots import plot_robustness
@@ -190,7 +191,7 @@ def test_wrong_grids_are_named_before_anything_is_run(grid, error, about):
         robustness_map(policy_of("pend"), "pend", grid, num_episodes=2, max_steps=5)
 
 
-def test_the_command_measures_a_run(tmp_path, capsys):
+def test_the_command_measures_a_run(tmp_path, capsys, monkeypatch):
     run = str(tmp_path / "run")
     small = ["--epochs", "1", "--steps-per-epoch", "60", "--max-steps", "20", "--evaluate-every", "0"]
     small += ["--num-episodes", "2", "--randomize", "default", "--num-test-tasks", "2", "--torch-threads", "1"]
@@ -206,6 +207,12 @@ def test_the_command_measures_a_run(tmp_path, capsys):
     assert main(["robustness", run, "--param", "pole_mass", "1.0", "--episodes", "2"]) == 0
     shown = capsys.readouterr().out
     assert "2 episodes at one point" in shown and told["note"] in shown and "worst" not in shown
+    for error in (OSError("disk full"), DamagedFileError("matplotlibrc: it is damaged")):
+        with monkeypatch.context() as patch:
+            patch.setattr(plots, "plot_robustness", Mock(side_effect=error))
+            assert main(["robustness", run, "--param", "pole_mass", "1.0", "--episodes", "2"]) == 0
+        shown = capsys.readouterr().out
+        assert f"no picture: {error}" in shown and ".json" in shown and ".csv" in shown and ".png" not in shown
     for arguments, about in (
         ([], "once or twice"),
         (["--param", "pole_mass", "0.8:1.2:1"], "COUNT of at least 2, or --param pole_mass=0.8"),

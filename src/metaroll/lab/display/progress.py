@@ -18,7 +18,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from metaroll.lab.display.consoles import make_console
+from metaroll.lab.display.consoles import escape, make_console
 from metaroll.lab.display.timing import PhaseState, RunAmounts, RunTiming, duration
 from metaroll.training.run.views import TrainingView
 
@@ -232,7 +232,7 @@ class TrainingDisplay(TrainingView):
         return Group(table, self._spinner)
 
     def _rows_table(self, left_out: Collection[str]) -> Table:
-        table = Table(title=self._title, title_style="bold", title_justify="left", box=SIMPLE_HEAD)
+        table = Table(title=escape(self._title), title_style="bold", title_justify="left", box=SIMPLE_HEAD)
         shown = [name for name in _COLUMNS if name not in left_out]
         for name in shown:
             title = name if self._adapts else _WITHOUT_ADAPTATION.get(name, name)

@@ -92,11 +92,9 @@ class ConsoleView(View):
         """Print what is trained, on which tasks and where; warn if the tasks of the user's family do not differ."""
         self.run_continues(config, env)
         tasks, returns, amount = _tasks_and_returns(config, algo, env, split)
-        self._console.print(
-            f"{config['algo']} on {config['env']}: {tasks}\n{escape(size_text(config, env))}\n"
-            f"run folder {escape(str(folder))}{amount}\n"
-            f"return: {returns} [95 % interval]\n",
-            soft_wrap=True,
+        self.message(
+            f"{config['algo']} on {config['env']}: {tasks}\n{size_text(config, env)}\n"
+            f"run folder {folder}{amount}\nreturn: {returns} [95 % interval]\n"
         )
         if env.known.is_entry_point and env.known.has_family:  # tasks of built-in families are known to differ
             finding = tasks_do_not_differ(env.family, config["run"]["seed"])

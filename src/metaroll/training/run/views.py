@@ -102,5 +102,5 @@ class View(ABC):
 
 
 def console_view(*, quiet: bool = False) -> View:
-    """The view on standard output, which ``metaroll.lab`` declares; ``quiet`` shows only errors."""
+    """The view on standard output, which ``metaroll.lab`` declares; ``quiet`` shows only notes and errors."""
     return pkgutil.resolve_name(contributed("lab")["console"]).standard(quiet=quiet)

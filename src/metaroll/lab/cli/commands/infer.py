@@ -276,9 +276,7 @@ def _show(console: Console, result: Any, truth: Any = None) -> None:
         if not result.checks["passed"]:
             for text in result.doubts:
                 show_line(console, f"[yellow]check:[/] {escape(text)}")
-            advice = (
-                "check units, signs and the order of columns, then see docs/inference.md, What a failing check means"
-            )
+            advice = "check units, signs and the order of columns, then see docs/inference.md, If a check fails"
             show_line(console, f"what to do: {advice}")
     description = result.posterior.description
     if description["num_reused"]:

@@ -13,7 +13,7 @@ import numpy as np
 import tyro
 from rich.panel import Panel
 
-from metaroll.errors import UsageError, blame_input, shortened
+from metaroll.errors import DamagedFileError, UsageError, blame_input, shortened
 from metaroll.lab.cli.options import AsTrained, Newest, Output, Switch, parse_command
 from metaroll.lab.display.consoles import escape
 from metaroll.training.evaluation.numbers import with_interval
@@ -69,7 +69,7 @@ def robustness(arguments: Sequence[str]) -> None:
     stem = folder / f"robustness-{re.sub(r'[^A-Za-z0-9_]+', '-', '-'.join(grid))}"
     try:
         files.append(plot_robustness(result, stem.with_suffix(".png")))
-    except OSError as error:  # such as a full disk: still write the numbers
+    except (OSError, DamagedFileError) as error:  # a full disk, a broken matplotlibrc: still write the numbers
         console.print(f"[yellow]no picture:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
     files += result.write(stem)
     console.print(_panel(result, epoch, files))
