@@ -243,9 +243,9 @@ def test_the_last_of_several_rounds_has_half_of_all_simulations():
     told = posterior.description  # some of them fail
     made = np.add(told["num_simulations"], told["num_failed_in_rounds"])
     assert made.tolist() == [33, 33, 34, 100]
-    with pytest.raises(ValueError, match=r"at least 120 in 4 rounds.*got 119: more of them, or rounds=3"):
+    with pytest.raises(ValueError, match=r"at least 120 in 4 rounds.*got 119: .*rounds=3"):
         NPDR(PRIOR, QUICK, rounds=4).infer(Linear(), OBSERVED, 119)
-    with pytest.raises(ValueError, match=r"at least 40 in 2 rounds.*got 10: more of them$"):
+    with pytest.raises(ValueError, match=r"at least 40 in 2 rounds.*got 10"):
         NPDR(PRIOR, QUICK, rounds=2).infer(Linear(), OBSERVED, 10)
 
 
