@@ -162,7 +162,8 @@ def __getattr__(name: str) -> object:
         if name.startswith("_"):  # Python itself asks for many of these
             raise AttributeError(f"module 'metaroll' has no attribute {name!r}")
         other_names = _import_module("metaroll.training.algorithms.other_names")
-        text = other_names.unknown_in_module(name, {**_names_of_rooms(), **{known: known for known in _HOME}})
+        rooms = {known: f"{room}.{known}" for known, room in (_names_of_rooms() | _MOVED).items()}
+        text = other_names.unknown_in_module(name, rooms | {known: known for known in _HOME})
         raise AttributeError(text, name=name)  # without ``obj``, so that Python adds no guess of its own
     value = getattr(_import_module(f"metaroll.{_HOME[name]}"), name)
     _register_simulators()
@@ -172,16 +173,13 @@ def __getattr__(name: str) -> object:
 
 def _room_of(name: str) -> str | None:
     """The room that a name of ``metaroll`` has moved to."""
-    if name in _MOVED:
-        return _MOVED[name]
-    rooms = (room for room in _ROOMS if room not in ("configs", "plugins", "testing"))
-    return next((room for room in rooms if name in _import_module(f"metaroll.{room}").__all__), None)
+    return _MOVED.get(name) or _names_of_rooms().get(name)
 
 
 def _names_of_rooms() -> dict[str, str]:
-    """The names of all rooms -> what they are called from here, such as ``sims.PendulumEnv``."""
-    rooms = ((room, _import_module(f"metaroll.{room}").__all__) for room in _ROOMS)
-    return {name: f"{room}.{name}" for room, names in rooms for name in names}
+    """The names of rooms that are tables -> the room; the others would import much, also amid an import."""
+    rooms = [room for room in _ROOMS if room not in ("configs", "plugins", "testing")]
+    return {name: room for room in rooms for name in _import_module(f"metaroll.{room}").__all__}
 
 
 def __dir__() -> list[str]:

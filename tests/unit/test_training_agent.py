@@ -845,7 +845,7 @@ def test_names_that_are_not_there_are_told_what_is() -> None:
         ("TRPO", r"metaroll\.agent\(algo, env\)"),
         ("RolloutEngin", "did you mean 'RolloutEngine'"),
         ("GausianMLPPolicy", r"did you mean 'policies\.GaussianMLPPolicy'"),
-        ("PPOConfg", r"did you mean 'configs\.PPOConfig'"),
+        ("EstimatrConfig", r"did you mean 'configs\.EstimatorConfig'"),
     ):
         with pytest.raises(AttributeError, match=f"module 'metaroll' has no attribute '{name}': .*{hint}"):
             getattr(metaroll, name)
