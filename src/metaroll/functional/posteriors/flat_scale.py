@@ -34,7 +34,7 @@ _TABLE = 2001
 def flat_of_normal(normals: Tensor, flat: Tensor) -> Tensor:
     """``normals (..., d)`` with those columns that are ``flat (d,)`` (bool) on the flat scale, in double precision."""
     wanted = normals.to(torch.float64)
-    low = -wanted.abs()  # the scale is symmetric, and small shares are precise below the middle
+    low = -wanted.abs()  # an odd function; small shares are precise below the middle
     grid, scores = (entries.to(low.device) for entries in _table())
     low = torch.maximum(low, scores[0])
     right = torch.searchsorted(scores, low.contiguous()).clamp(1, len(scores) - 1)

@@ -21,10 +21,10 @@ _RIDGE = 1e-9
 """Ridge for collinear columns, such as sine and cosine near a stop."""
 _MOST_COLUMNS = 64
 _OF_THE_OTHER, _BEYOND = 0.25, 2.0
-"""A negative lag is taken if its gain is at least this factor times the information that commands have from their own
-row; and if the best other lag gains at most this share more."""
+"""A negative lag is chosen if adding the best other lag gains at most this share more, and if its own gain is above this
+factor times the information that commands have from their own row."""
 _FAR_BELOW = -0.45
-"""A lag above this in most resamples is not due to chance, even if it is not chosen as the lag itself."""
+"""If most resamples have a lag at or below this, it is not due to chance: the interval holds it, chosen or not."""
 _LEAST_REST = 0.01
 """Minimum share of commands that does not follow, linearly, from the observations of their row."""
 _TOLD = 1.0
