@@ -21,10 +21,10 @@ _RIDGE = 1e-9
 """Ridge for collinear columns, such as sine and cosine near a stop."""
 _MOST_COLUMNS = 64
 _OF_THE_OTHER, _BEYOND = 0.25, 2.0
-"""A negative lag is chosen if adding the best other lag gains at most this share more, and if its own gain is above this
-factor times the information that commands have from their own row."""
+"""A negative lag is chosen if adding the best other one gains at most this share of its own gain, and if that gain is
+above this factor times the information that commands have from their own row."""
 _FAR_BELOW = -0.45
-"""If most resamples have a lag at or below this, it is not due to chance: the interval holds it, chosen or not."""
+"""A lower quantile of resampled lags at or below this is not due to chance: the interval holds it in any case."""
 _LEAST_REST = 0.01
 """Minimum share of commands that does not follow, linearly, from the observations of their row."""
 _TOLD = 1.0
