@@ -137,8 +137,7 @@ class TrialSizes(HeldOutTasks):
     context_reward_key: Annotated[
         str | None,
         "Name of an env_info ('sparse_reward') that the memory sees as last reward; null means the reward itself, "
-        "which "
-        "training always uses.",
+        "which training always uses.",
     ] = None
     num_train_tasks: Annotated[
         Whole | None, "Number of training tasks of the family; null draws new ones in every epoch, if the family can."

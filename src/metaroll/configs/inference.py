@@ -65,14 +65,12 @@ class InferenceOptions(Config):
     rounds: Annotated[
         Whole,
         "Rounds of simulation and learning; from the second on within the region of the posterior. The last one has "
-        "half of the "
-        "simulations.",
+        "half of the simulations.",
     ] = 4
     hold_out: Annotated[
         Count,
         "Number of rollouts (or of pieces, if they are cut), the last ones, that are held out from inference to judge "
-        "its "
-        "predictions.",
+        "its predictions.",
     ] = 1
     seed: Annotated[Count, "Seed of everything."] = 0
     num_workers: Annotated[Whole, "Processes that simulate; results do not depend on it."] = 1
@@ -87,8 +85,7 @@ class InferenceOptions(Config):
     noise: Annotated[
         str,
         "Sensor noise, which is added to simulations: estimate (from the rollouts; below a hundredth of the variation "
-        "in a "
-        "segment, that much is added to rollouts and simulations), none, a standard deviation in the unit of each "
+        "in a segment, that much is added to rollouts and simulations), none, a standard deviation in the unit of each "
         "column, or deviations by label: theta=0.01,theta_dot=0.1.",
     ] = "estimate"
 

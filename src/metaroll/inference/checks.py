@@ -258,9 +258,8 @@ def _reachable(posterior: Posterior, made: Simulations | None, alpha: float) -> 
     if p_value < alpha:
         words = (
             f"no simulation comes near these features (p = {p_value:.3g}): the prior may exclude the truth, a channel "
-            f"may "
-            "have other units or another sign, the simulator may lack something (such as the time step of the log), "
-            "or its sensor noise may differ"
+            "may have other units or another sign, the simulator may lack something (such as the time step of the "
+            "log), or its sensor noise may differ"
         )
     values = {"p_mahalanobis": far, "p_neighbors": lonely}
     return Check(name, "failed" if p_value < alpha else "passed", words, p_value, values)

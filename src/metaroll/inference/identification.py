@@ -203,8 +203,7 @@ class _Search:
         if not finite.any():
             raise ValueError(
                 f"none of {len(points)} simulations from the prior gave finite features; check why they fail, or "
-                f"exclude "
-                "what cannot be simulated from the prior"
+                "exclude what cannot be simulated from the prior"
             )
         if noise_std is None:
             self._scale = feature_scale(torch.from_numpy(features.astype(np.float32)))[1].double().numpy()

@@ -58,7 +58,7 @@ def column_order(names: Sequence[str], theirs: Any, what: str) -> list[int]:
     if lacking or unknown or len(theirs) != len(names):
         parts = [f"it lacks {', '.join(lacking)}"] if lacking else []
         parts += [f"the prior lacks {', '.join(unknown)}"] if unknown else []
-        parts = parts or ["one is there twice"]
+        parts = parts or ["one is named twice"]
         raise ValueError(
             f"{what} must be of the parameters of the prior, {list(names)}, in any order, got {list(theirs)}: "
             + " and ".join(parts)

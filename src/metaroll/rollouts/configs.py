@@ -191,8 +191,7 @@ class FeaturesConfig(Config):
     features_of: Annotated[
         Literal["rollouts", "segments"],
         "Whether the segments of a rollout are joined for one set of features (rollouts), or each segment has its "
-        "own, one "
-        "after another, which requires segments of equal length (segments).",
+        "own, one after another, which requires segments of equal length (segments).",
     ] = "rollouts"
     series: Annotated[
         Literal["states", "observations"] | None,
@@ -218,15 +217,13 @@ class SimulationConfig(FeaturesConfig, UnitsConfig):
     exact_starts: Annotated[
         bool,
         "Whether initial_state returns the true initial states. Simulated measurements of it then have their own "
-        "noise, as "
-        "in all other rows, so that one posterior is valid for many recordings; otherwise they are the recorded ones, "
-        "from which simulations start.",
+        "noise, as in all other rows, so that one posterior is valid for many recordings; otherwise they are the "
+        "recorded ones, from which simulations start.",
     ] = False
     chained: Annotated[
         bool,
         "Continue the series of a simulation where each segment ended, not where the next one starts: for features "
-        "that "
-        "depend on changes only, when starts have sensor noise, which is not a change. With exact starts the jump "
+        "that depend on changes only, when starts have sensor noise, which is not a change. With exact starts the jump "
         "measures how far simulation and robot diverged in a segment.",
     ] = False
     clip_actions: Annotated[
