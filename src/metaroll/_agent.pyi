@@ -37,7 +37,7 @@ class Run(TypedDict, total=False):
     num_workers: int
     """Rollout worker processes; results do not depend on it. Without a preset: 1."""
     transport: Literal["auto", "serial", "process", "ray"]
-    """How rollouts are run: in this process, in processes, on a Ray cluster, or as the number of workers suggests.
+    """Where rollouts run: in this process, in worker processes, on a Ray cluster, or chosen by the number of workers.
     Without a preset: 'auto'."""
     ray_address: str | None
     """HOST:PORT of the Ray cluster, auto for one that runs on this machine, or local for a new one (None: the one that
@@ -46,31 +46,31 @@ class Run(TypedDict, total=False):
     step_timeout: float
     """Seconds after which a worker process that is stuck in one step is replaced. Without a preset: 60.0."""
     reset_timeout: float
-    """The same while environments are built or reset. Without a preset: 300.0."""
+    """The same, while it builds or resets environments. Without a preset: 300.0."""
     device: str
     """Where gradient steps run, e.g. cpu or cuda. Without a preset: 'cpu'."""
     torch_threads: int | None
     """Threads of gradient steps on the CPU, by torch or NumPy (None: as many as torch chooses at the start; the run
-    keeps their number, since another one changes the last bits). Several pay for large networks on idle cores; beside
-    other busy programs one thread is much faster. Without a preset: None."""
+    keeps their number, since another one changes the last bits). Several threads pay for large networks on idle cores;
+    beside other busy programs one thread is much faster. Without a preset: None."""
     snapshot_mode: Literal["all", "last", "gap", "gap_overwrite", "gap_and_last", "none"]
-    """Which snapshots are kept; without any the run cannot be resumed. Without a preset: 'last'."""
+    """Which snapshots are kept; without snapshots the run cannot be resumed. Without a preset: 'last'."""
     snapshot_gap: int
     """Epochs between snapshots, for the modes with a gap. Without a preset: 1."""
     keep_last: int
-    """How many newest snapshots are kept, by the modes last, gap_overwrite and gap_and_last. Without a preset: 1."""
+    """Number of newest snapshots to keep, in the modes last, gap_overwrite and gap_and_last. Without a preset: 1."""
     keep_best: str | None
     """Keep the snapshot with the highest value of this number, too, for --from-epoch best: return or success (those of
     evaluations), or any name in metrics.jsonl, as train/return. Without a preset: None."""
     stop_at: float | None
     """End the training where the number of stop_metric is at least this (None: never). Without a preset: None."""
     stop_metric: str
-    """The number: return or success (those of evaluations), or any name in metrics.jsonl. Without a preset:
+    """Name of that number: return or success (of evaluations), or any name in metrics.jsonl. Without a preset:
     'return'."""
     stop_mean_of: int
-    """Number of newest values of it that are averaged. Without a preset: 1."""
+    """Average this many latest values of stop_metric. Without a preset: 1."""
     budget: str | None
-    """End the training after the epoch in which it has taken so long in all, as 90s, 10m, 1h30m or 2d. Without a
+    """End the training after the epoch in which its total time reaches this, such as 90s, 10m, 1h30m or 2d. Without a
     preset: None."""
     tensorboard: bool
     """Write the numbers for TensorBoard, too, into the folder tensorboard of the run. Without a preset: False."""
@@ -170,16 +170,16 @@ class PEARLUpdate(TypedDict, total=False):
     context_reward_key: str | None
     """pearl: Name of an env_info ('sparse_reward') that replaces the reward in the context; actor and critic keep the
     reward. Without a preset: None.
-    rl2: Name of an env_info ('sparse_reward') that the memory sees as last reward; None means the reward itself, by
-    which it is trained. Without a preset: None.
+    rl2: Name of an env_info ('sparse_reward') that the memory sees as last reward; None means the reward itself, which
+    training always uses. Without a preset: None.
     maml, promp, dice: Name of an env_info ('sparse_reward') that replaces the reward in inner steps; the outer update
     uses the reward itself. Without a preset: None."""
     latent_dim: int
     """Length of z. Set by the preset."""
     num_train_tasks: int
     """pearl: Number of training tasks, len(env). Set by the preset.
-    rl2: Number of training tasks of the family; None draws new ones in every epoch, where it can. Without a preset:
-    None.
+    rl2: Number of training tasks of the family; None draws new ones in every epoch, if the family can. Without a
+    preset: None.
     maml, promp, dice, ppo, epopt, distill, cmaes, cem, ars, es, pgpe, snes, dqn, ddpg, td3, sac, discrete-sac, tqc,
     rsac: Number of training tasks of a task family. Without a preset: None."""
     use_information_bottleneck: bool
@@ -202,27 +202,27 @@ class PEARL(PEARLUpdate, Evaluated, total=False):
     """Hidden layers of the encoder. Set by the preset."""
     memory_limit: int | None
     """pearl: Maximum size of the buffers in bytes, checked beforehand; None means no limit. Without a preset: None.
-    dqn, ddpg, td3, sac, discrete-sac, tqc, rsac: Refuse a replay buffer that could outgrow this many bytes; None: more
-    than this machine has. Without a preset: None."""
+    dqn, ddpg, td3, sac, discrete-sac, tqc, rsac: Maximum size of the replay buffer in bytes; None means the memory of
+    this machine. Without a preset: None."""
 
 class OwnNetwork(TypedDict, total=False):
     policy: Any
-    """A network of your own, a torch.nn.Module, or what makes one of an EnvSpec, as module:attribute: it takes the
-    place of the hidden layers of the policy, whose output layer follows it (None: hidden_sizes). Without a preset:
-    None."""
+    """Your own network, as module:attribute: a torch.nn.Module, or a function that makes one from an EnvSpec. It
+    replaces the hidden layers of the policy, and the policy's output layer follows it (None: hidden_sizes). Without a
+    preset: None."""
 
 class MetaEvaluation(TypedDict, total=False):
     repetitions: int
     """Independent repetitions of the whole procedure per task. Without a preset: 1."""
     deterministic: bool
-    """pearl, rl2, maml, promp, dice: Act with the mean action (a latent z still is sampled). Without a preset: True.
+    """pearl, rl2, maml, promp, dice: Act with the mean action (a latent z is still sampled). Without a preset: True.
     ppo, epopt, distill, dqn, ddpg, td3, sac, discrete-sac, tqc, rsac, hill-climbing: Act by the deterministic policy.
     Without a preset: True.
     cmaes, cem, ars, es, pgpe, snes: Act without noise. Without a preset: True."""
     return_reward_key: str | None
     """Name of an env_info to sum instead of the reward. Without a preset: None."""
     num_adaptation_episodes: int
-    """Episodes per task that are adapted to. Without a preset: 10."""
+    """Episodes per task to adapt to. Without a preset: 10."""
     num_episodes: int
     """pearl, rl2, maml, promp, dice: Adapted episodes per task (episodes are counted, not steps). Without a preset: 1.
     ppo, epopt, distill, cmaes, cem, ars, es, pgpe, snes, dqn, ddpg, td3, sac, discrete-sac, tqc, rsac, hill-climbing:
@@ -233,15 +233,15 @@ class MetaEvaluation(TypedDict, total=False):
     num_prior_episodes: int
     """Episodes under the prior before the first adaptation, with posterior_sampling. Without a preset: 1."""
     deterministic_exploration: bool | None
-    """Whether exploration episodes are deterministic; None means as deterministic, but with noise for an algorithm that
-    needs it (see AlgorithmInfo.deterministic_exploration). Without a preset: None."""
+    """Whether exploration episodes are deterministic; None means the same as deterministic, but with noise for an
+    algorithm that needs it (see AlgorithmInfo.deterministic_exploration). Without a preset: None."""
     adaptation_rounds: int | None
     """How often exploration episodes are followed by an adaptation; None means once (or num_adaptation_episodes /
     episodes_per_round times). Without both, an algorithm that learns to adapt in several steps
-    (AlgorithmInfo.inner_steps) has a round for each, from the last one's policy and episodes; then there are as many
-    episodes in each, perhaps a few more than num_adaptation_episodes in all. Without a preset: None."""
+    (AlgorithmInfo.inner_steps) has one round for each step, from the policy and episodes of the round before. Rounds
+    are then equally long, with perhaps a few more than num_adaptation_episodes in all. Without a preset: None."""
     episodes_per_round: int | None
-    """Exploration episodes of each round; None means num_adaptation_episodes in all. Where both are given,
+    """Exploration episodes of each round; None means num_adaptation_episodes in all. If both are given,
     num_adaptation_episodes is their product. Without a preset: None."""
     adapt_from: Literal["last", "all"]
     """From the second round on, 'all' adapts an exploration policy from all exploration episodes so far; 'last' adapts
@@ -267,10 +267,10 @@ class HeldOutTasks(TrainTasks, total=False):
 
 class TrialSizes(HeldOutTasks, total=False):
     num_train_tasks: int | None
-    """Number of training tasks of the family; None draws new ones in every epoch, where it can. Without a preset:
+    """Number of training tasks of the family; None draws new ones in every epoch, if the family can. Without a preset:
     None."""
     episodes_per_trial: int
-    """Episodes of one task that the memory goes over, and that are trained on together. Without a preset: 2."""
+    """Episodes of one task that share the memory and are trained on together. Without a preset: 2."""
     max_steps: int | None
     """Maximum number of steps of an episode. Without a preset: None."""
     init_std: float
@@ -278,8 +278,8 @@ class TrialSizes(HeldOutTasks, total=False):
     maml, promp, dice: Standard deviation of the actions at first, where they lie in [-1, 1]. Without a preset: 0.5.
     distill: Standard deviation of the student's actions in training, relative to [-1, 1]. Without a preset: 0.1."""
     context_reward_key: str | None
-    """Name of an env_info ('sparse_reward') that the memory sees as last reward; None means the reward itself, by which
-    it is trained. Without a preset: None."""
+    """Name of an env_info ('sparse_reward') that the memory sees as last reward; None means the reward itself, which
+    training always uses. Without a preset: None."""
 
 class AdamSteps(TypedDict, total=False):
     learning_rate: float
@@ -358,10 +358,10 @@ class Rl2Options(
 
 class MAMLOuterChoice(TypedDict, total=False):
     outer: Literal["trpo", "vpg", "emaml"]
-    """maml: By a trust region, by the plain policy gradient, or by this and what made the samples before adaptation; of
-    the first are max_kl, cg_iterations, damping, backtrack_ratio and max_backtracks, of the others learning_rate,
-    gradient_steps and max_grad_norm. Without a preset: 'trpo'.
-    dice: By DICE's estimator, too, or by the plain policy gradient after inner steps along it. Without a preset:
+    """maml: By a trust region, by the plain policy gradient, or by the latter with credit for the samples before
+    adaptation. max_kl, cg_iterations, damping, backtrack_ratio and max_backtracks belong to the first; learning_rate,
+    gradient_steps and max_grad_norm to the others. Without a preset: 'trpo'.
+    dice: By DICE's estimator as well, or by the plain policy gradient after inner steps with DICE. Without a preset:
     'dice'."""
 
 class TrustRegion(TypedDict, total=False):
@@ -459,7 +459,7 @@ class PrompOptions(Folders, Run, ProMP, MAML, MetaNetworks, HeldOutTasks, MetaEv
 
 class DICEOuterChoice(TypedDict, total=False):
     outer: Literal["dice", "vpg-dice"]
-    """By DICE's estimator, too, or by the plain policy gradient after inner steps along it. Without a preset:
+    """By DICE's estimator as well, or by the plain policy gradient after inner steps with DICE. Without a preset:
     'dice'."""
 
 class DiceOptions(Folders, Run, DICEOuterChoice, Adam, MAML, MetaNetworks, HeldOutTasks, MetaEvaluation): ...
@@ -538,8 +538,8 @@ class DomainRanges(TypedDict, total=False):
 class HeldOutDomains(DomainRanges, total=False):
     randomize: Literal["none", "default", "conservative"]
     """ppo, epopt, cmaes, cem, ars, es, pgpe, snes, dqn, ddpg, td3, sac, discrete-sac, tqc, rsac, hill-climbing: Train
-    in, and evaluate on, random domain parameters: the usual ones of a simulated system, or half as wide. A task family
-    has draws of its own. Without a preset: 'none'.
+    in, and evaluate on, random domain parameters: those usual for a simulated system, or half as wide. Not for task
+    families, which draw their own. Without a preset: 'none'.
     distill: Train in, and evaluate on, random domain parameters of a simulated system (teacher: those that the teacher
     was trained with). Without a preset: 'teacher'."""
 
@@ -902,8 +902,7 @@ class ReluNetworks(OwnNetwork, total=False):
 
 class Replay(TypedDict, total=False):
     memory_limit: int | None
-    """Refuse a replay buffer that could outgrow this many bytes; None: more than this machine has. Without a preset:
-    None."""
+    """Maximum size of the replay buffer in bytes; None means the memory of this machine. Without a preset: None."""
 
 class GoalReplay(Replay, total=False):
     hindsight_ratio: float

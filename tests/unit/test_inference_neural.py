@@ -104,7 +104,7 @@ def test_a_prior_that_excludes_the_truth_ends_in_a_posterior_and_its_verdict():
     np.testing.assert_allclose(posterior.mean, [2.0, 4.0], rtol=1e-3)  # as near as the prior allows
     verdict = check_posterior(posterior, simulate, num_calibration=60, num_draws=40, num_predictive=40)
     assert {"within reach of the simulator", "reproduces the observed"} <= set(verdict.failed)
-    assert "the prior excludes the truth" in str(verdict) and "time step" in str(verdict)
+    assert "exclude the truth" in str(verdict) and "time step" in str(verdict)
 
 
 def test_the_region_of_a_posterior_beyond_the_prior_is_what_is_nearest_to_it():
@@ -243,9 +243,9 @@ def test_the_last_of_several_rounds_has_half_of_all_simulations():
     told = posterior.description  # some of them fail
     made = np.add(told["num_simulations"], told["num_failed_in_rounds"])
     assert made.tolist() == [33, 33, 34, 100]
-    with pytest.raises(ValueError, match=r"at least 120 in 4 rounds.*got 119: more of them, or rounds=3"):
+    with pytest.raises(ValueError, match=r"at least 120 in 4 rounds.*got 119: .*rounds=3"):
         NPDR(PRIOR, QUICK, rounds=4).infer(Linear(), OBSERVED, 119)
-    with pytest.raises(ValueError, match=r"at least 40 in 2 rounds.*got 10: more of them$"):
+    with pytest.raises(ValueError, match=r"at least 40 in 2 rounds.*got 10"):
         NPDR(PRIOR, QUICK, rounds=2).infer(Linear(), OBSERVED, 10)
 
 

@@ -37,7 +37,7 @@ def test_drawing_again_from_draws_alone():
     again = posterior.sample(50, seed=3)
     assert again.shape == (50, 2) and {tuple(row) for row in again} <= {tuple(row) for row in VALUES}
     np.testing.assert_array_equal(again, posterior.sample(50, seed=3))
-    with pytest.raises(ValueError, match="draws alone"):
+    with pytest.raises(ValueError, match="draws only"):
         posterior.log_prob(again)
 
 

@@ -506,7 +506,7 @@ class MetaEvaluator(_MetaEvaluator):
     Args:
         test_task_sampler: Sampler of held-out tasks. They are drawn once, at the first evaluation.
         max_path_length: Steps per episode at most; ``None`` means the algorithm's.
-        n_exploration_traj: Episodes per task that are adapted to.
+        n_exploration_traj: Episodes per task to adapt to.
         n_test_tasks: Number of tasks; ``None`` means all of the sampler's.
         n_test_rollouts: Adapted episodes per task (episodes are counted, not steps).
         prefix: First part of the names of metrics.
@@ -514,17 +514,17 @@ class MetaEvaluator(_MetaEvaluator):
         worker_class: ``DefaultWorker`` or ``PEARLWorker``, whose behavior the rollout engine has.
         worker_args: Further arguments of the worker, of which ``deterministic`` replaces the one below.
         repetitions: Independent repetitions of the whole procedure per task.
-        deterministic: Act with the mean action (a latent z still is sampled).
+        deterministic: Act with the mean action (a latent z is still sampled).
         return_reward_key: Name of an env_info to sum instead of the reward.
         posterior_sampling: Adapt again after every exploration episode (PEARL's protocol), not once after all of them.
         num_prior_episodes: Episodes under the prior before the first adaptation, with posterior_sampling.
-        deterministic_exploration: Whether exploration episodes are deterministic; ``None`` means as deterministic, but
-            with noise for an algorithm that needs it (see AlgorithmInfo.deterministic_exploration).
+        deterministic_exploration: Whether exploration episodes are deterministic; ``None`` means the same as
+            deterministic, but with noise for an algorithm that needs it (see AlgorithmInfo.deterministic_exploration).
         adaptation_rounds: How often exploration episodes are followed by an adaptation; ``None`` means once (or
             n_exploration_traj / episodes_per_round times). Without both, an algorithm that learns to adapt in several
-            steps (AlgorithmInfo.inner_steps) has a round for each, from the last one's policy and episodes; then there
-            are as many episodes in each, perhaps a few more than n_exploration_traj in all.
-        episodes_per_round: Exploration episodes of each round; ``None`` means n_exploration_traj in all. Where both are
+            steps (AlgorithmInfo.inner_steps) has one round for each step, from the policy and episodes of the round
+            before. Rounds are then equally long, with perhaps a few more than n_exploration_traj in all.
+        episodes_per_round: Exploration episodes of each round; ``None`` means n_exploration_traj in all. If both are
             given, n_exploration_traj is their product.
         adapt_from: From the second round on, 'all' adapts an exploration policy from all exploration episodes so far;
             'last' adapts the policy that made the last round's episodes, from these alone (the next gradient step).

@@ -35,8 +35,8 @@ class OwnNetwork(Config):
 
     policy: Annotated[
         str | None,
-        "A network of your own, a torch.nn.Module, or what makes one of an EnvSpec, as module:attribute: it takes the "
-        "place of the hidden layers of the policy, whose output layer follows it (null: hidden_sizes).",
+        "Your own network, as module:attribute: a torch.nn.Module, or a function that makes one from an EnvSpec. It "
+        "replaces the hidden layers of the policy, and the policy's output layer follows it (null: hidden_sizes).",
     ] = None
 
     def check(self) -> None:
@@ -45,14 +45,14 @@ class OwnNetwork(Config):
             usual = option_text("hidden_sizes", (64, 64))
             raise self.wrong(
                 "policy",
-                "be module:attribute, a torch.nn.Module of yours",
+                "be module:attribute of a torch.nn.Module",
                 f"leave it out for the usual network, whose widths are {usual}",
             )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReluNetworks(OwnNetwork):
-    """Networks of learners from replay."""
+    """Networks of off-policy learners."""
 
     hidden_nonlinearity: Annotated[Literal["relu", "tanh"], "Activation of the hidden layers."] = "relu"
 
@@ -110,8 +110,8 @@ class HeldOutDomains(DomainRanges):
 
     randomize: Annotated[
         Literal["none", "default", "conservative"],
-        "Train in, and evaluate on, random domain parameters: the usual ones of a simulated system, or half as wide. A "
-        "task family has draws of its own.",
+        "Train in, and evaluate on, random domain parameters: those usual for a simulated system, or half as wide. Not "
+        "for task families, which draw their own.",
     ] = "none"
 
 
@@ -131,18 +131,16 @@ class HeldOutTasks(TrainTasks):
 class TrialSizes(HeldOutTasks):
     """Trials of several episodes of one task."""
 
-    episodes_per_trial: Annotated[
-        Whole, "Episodes of one task that the memory goes over, and that are trained on together."
-    ] = 2
+    episodes_per_trial: Annotated[Whole, "Episodes of one task that share the memory and are trained on together."] = 2
     max_steps: Annotated[Whole | None, Was("max_path_length"), "Maximum number of steps of an episode."] = None
     init_std: Annotated[Positive, "Standard deviation of the actions at first, where they lie in [-1, 1]."] = 1.0
     context_reward_key: Annotated[
         str | None,
-        "Name of an env_info ('sparse_reward') that the memory sees as last reward; null means the reward itself, by "
-        "which it is trained.",
+        "Name of an env_info ('sparse_reward') that the memory sees as last reward; null means the reward itself, "
+        "which training always uses.",
     ] = None
     num_train_tasks: Annotated[
-        Whole | None, "Number of training tasks of the family; null draws new ones in every epoch, where it can."
+        Whole | None, "Number of training tasks of the family; null draws new ones in every epoch, if the family can."
     ] = None
 
 
@@ -151,7 +149,7 @@ class Replay(Config):
     """A replay buffer that is built for a run."""
 
     memory_limit: Annotated[
-        Whole | None, "Refuse a replay buffer that could outgrow this many bytes; null: more than this machine has."
+        Whole | None, "Maximum size of the replay buffer in bytes; null means the memory of this machine."
     ] = None
 
 
@@ -173,9 +171,9 @@ class MAMLOuterChoice(Config):
 
     outer: Annotated[
         Literal["trpo", "vpg", "emaml"],
-        "By a trust region, by the plain policy gradient, or by this and what made the samples before adaptation; of "
-        "the first are max_kl, cg_iterations, damping, backtrack_ratio and max_backtracks, of the others "
-        "learning_rate, gradient_steps and max_grad_norm.",
+        "By a trust region, by the plain policy gradient, or by the latter with credit for the samples before "
+        "adaptation. max_kl, cg_iterations, damping, backtrack_ratio and max_backtracks belong to the first; "
+        "learning_rate, gradient_steps and max_grad_norm to the others.",
     ] = "trpo"
 
 
@@ -185,5 +183,5 @@ class DICEOuterChoice(Config):
 
     outer: Annotated[
         Literal["dice", "vpg-dice"],
-        "By DICE's estimator, too, or by the plain policy gradient after inner steps along it.",
+        "By DICE's estimator as well, or by the plain policy gradient after inner steps with DICE.",
     ] = "dice"

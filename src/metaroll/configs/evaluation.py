@@ -21,7 +21,7 @@ _RewardKey = Annotated[str | None, "Name of an env_info to sum instead of the re
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationConfig(Config):
-    """How a policy is evaluated that does not adapt."""
+    """Settings of the evaluation of a policy that does not adapt."""
 
     deterministic: Annotated[bool, "Act by the deterministic policy."] = True
     return_reward_key: _RewardKey = None
@@ -30,12 +30,12 @@ class EvaluationConfig(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class MetaEvaluationConfig(Config):
-    """How a learner is evaluated that adapts to tasks."""
+    """Settings of the evaluation of a learner that adapts to tasks."""
 
     repetitions: Annotated[Whole, "Independent repetitions of the whole procedure per task."] = 1
-    deterministic: Annotated[bool, "Act with the mean action (a latent z still is sampled)."] = True
+    deterministic: Annotated[bool, "Act with the mean action (a latent z is still sampled)."] = True
     return_reward_key: _RewardKey = None
-    num_adaptation_episodes: Annotated[Whole, Was("n_exploration_traj"), "Episodes per task that are adapted to."] = 10
+    num_adaptation_episodes: Annotated[Whole, Was("n_exploration_traj"), "Episodes per task to adapt to."] = 10
     num_episodes: Annotated[
         Whole, Was("n_test_rollouts"), "Adapted episodes per task (episodes are counted, not steps)."
     ] = 1
@@ -49,19 +49,19 @@ class MetaEvaluationConfig(Config):
     ] = 1
     deterministic_exploration: Annotated[
         bool | None,
-        "Whether exploration episodes are deterministic; null means as deterministic, but with noise for an algorithm "
-        "that needs it (see AlgorithmInfo.deterministic_exploration).",
+        "Whether exploration episodes are deterministic; null means the same as deterministic, but with noise for an "
+        "algorithm that needs it (see AlgorithmInfo.deterministic_exploration).",
     ] = None
     adaptation_rounds: Annotated[
         Whole | None,
         "How often exploration episodes are followed by an adaptation; null means once (or num_adaptation_episodes / "
         "episodes_per_round times). Without both, an algorithm that learns to adapt in several steps "
-        "(AlgorithmInfo.inner_steps) has a round for each, from the last one's policy and episodes; then there are as "
-        "many episodes in each, perhaps a few more than num_adaptation_episodes in all.",
+        "(AlgorithmInfo.inner_steps) has one round for each step, from the policy and episodes of the round before. "
+        "Rounds are then equally long, with perhaps a few more than num_adaptation_episodes in all.",
     ] = None
     episodes_per_round: Annotated[
         Whole | None,
-        "Exploration episodes of each round; null means num_adaptation_episodes in all. Where both are given, "
+        "Exploration episodes of each round; null means num_adaptation_episodes in all. If both are given, "
         "num_adaptation_episodes is their product.",
     ] = None
     adapt_from: Annotated[

@@ -44,7 +44,7 @@ def parsed_noise(text: str) -> str | float | dict[str, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class InferenceOptions(Config):
-    """How ``infer`` works."""
+    """Settings of ``infer``."""
 
     method: Annotated[
         Literal["npdr", "bayessim", "nle", "fmpe"],
@@ -52,41 +52,41 @@ class InferenceOptions(Config):
     ] = "npdr"
     features: Annotated[
         Literal["bayessim", "all-steps", "delta-steps", "last-step", "dtw"],
-        "What recorded and simulated rollouts are compared by: bayessim (sums of products of actions and changes, "
-        "their mean and variance), all-steps, delta-steps, last-step, or dtw (distances by dynamic time warping).",
+        "Features by which recorded and simulated rollouts are compared: bayessim (sums of products of actions and "
+        "changes; mean and variance of changes), all-steps, delta-steps, last-step, or dtw (dynamic time warping).",
     ] = "bayessim"
-    every: Annotated[Whole, "Features leave out steps: they use one in this many."] = 1
+    every: Annotated[Whole, "Features use one of this many steps."] = 1
     segment_length: Annotated[int, Bounds(2), "Steps after which a simulation restarts from the recorded state."] = 20
     num_simulations: Annotated[
         Whole,
-        "Sets of parameters that are simulated, in all rounds. Where checks find, after several rounds, that too "
-        "little was learned, one more round as large as the last follows, and other simulations judge it.",
+        "Sets of parameters that are simulated, in all rounds. If checks show after several rounds that training was "
+        "insufficient, one more round as large as the last follows, which is checked with new simulations.",
     ] = 2000
     rounds: Annotated[
         Whole,
-        "Rounds of simulation and learning; after the first one where the posterior lies. The last one has half of the "
-        "simulations.",
+        "Rounds of simulation and learning; from the second on within the region of the posterior. The last one has "
+        "half of the simulations.",
     ] = 4
     hold_out: Annotated[
         Count,
-        "Rollouts (pieces, where they are cut into these) that inference does not see, on which its predictions are "
-        "judged: the last ones.",
+        "Number of rollouts (or of pieces, if they are cut), the last ones, that are held out from inference to judge "
+        "its predictions.",
     ] = 1
     seed: Annotated[Count, "Seed of everything."] = 0
     num_workers: Annotated[Whole, "Processes that simulate; results do not depend on it."] = 1
     torch_threads: Annotated[
         int,
         Bounds(1, MOST_THREADS),
-        "Threads that learn the posterior; its networks are small, and wait for each other with more.",
+        "Threads for training the posterior; its networks are small, so more threads mostly wait.",
     ] = 1
     checks: Annotated[
         bool, "Check the posterior: calibration, coverage, whether the simulator can be right at all."
     ] = True
     noise: Annotated[
         str,
-        "Noise of the sensors, which simulations then have as well: estimate (from the rollouts; where it is less than "
-        "a hundredth of what a segment shows, that much is added to rollouts and simulations), none, a standard "
-        "deviation in each column's own unit, or deviations by label: theta=0.01,theta_dot=0.1.",
+        "Sensor noise, which is added to simulations: estimate (from the rollouts; below a hundredth of the variation "
+        "in a segment, that much is added to rollouts and simulations), none, a standard deviation in the unit of each "
+        "column, or deviations by label: theta=0.01,theta_dot=0.1.",
     ] = "estimate"
 
     def __post_init__(self) -> None:
@@ -110,13 +110,14 @@ def _as_text(noise: Any) -> str:
 class LoopOptions(Config):
     """Sizes of the loop."""
 
-    seed: Annotated[Count, "Of everything, the hidden robot too."] = 0
+    seed: Annotated[Count, "Seed of everything, including the hidden robot."] = 0
     rollouts: Annotated[int, Bounds(2), "Logged rollouts."] = 5
     simulations: Annotated[int, Bounds(80), "Sets of parameters that are simulated."] = 3000
     epochs: Annotated[Whole, "Epochs of each training, of 5,000 steps."] = 300
     trainings: Annotated[
         Whole,
-        "Trainings of each policy, with seeds of their own; the one that earns most in what it is trained on is kept.",
+        "Trainings of each policy, with different seeds; the one with the highest return in its training domains is "
+        "kept.",
     ] = 1
-    episodes: Annotated[int, Bounds(2), "Episodes on the robot by which policies are judged."] = 50
-    jobs: Annotated[Whole, "Trainings at a time, in a process each."] = 2
+    episodes: Annotated[int, Bounds(2), "Episodes on the robot to evaluate each policy."] = 50
+    jobs: Annotated[Whole, "Trainings in parallel, each in its own process."] = 2

@@ -46,22 +46,22 @@ class RunConfig(Config):
     step_timeout: Annotated[Positive, "Seconds after which a worker process that is stuck in one step is replaced."] = (
         60.0
     )
-    reset_timeout: Annotated[Positive, "The same while environments are built or reset."] = 300.0
+    reset_timeout: Annotated[Positive, "The same, while it builds or resets environments."] = 300.0
     device: Annotated[str, "Where gradient steps run, e.g. cpu or cuda."] = "cpu"
     torch_threads: Annotated[
         Annotated[int, Bounds(1, MOST_THREADS)] | None,
         "Threads of gradient steps on the CPU, by torch or NumPy (null: as many as torch chooses at the start; "
-        "the run keeps their number, since another one changes the last bits). Several pay for large networks on "
-        "idle cores; beside other busy programs one thread is much faster.",
+        "the run keeps their number, since another one changes the last bits). Several threads pay for large "
+        "networks on idle cores; beside other busy programs one thread is much faster.",
     ] = None
     snapshot_mode: Annotated[
         SnapshotMode,
-        "Which snapshots are kept; without any the run cannot be resumed.",
+        "Which snapshots are kept; without snapshots the run cannot be resumed.",
     ] = "last"
     snapshot_gap: Annotated[Whole, "Epochs between snapshots, for the modes with a gap."] = 1
     keep_last: Annotated[
         Whole,
-        "How many newest snapshots are kept, by the modes last, gap_overwrite and gap_and_last.",
+        "Number of newest snapshots to keep, in the modes last, gap_overwrite and gap_and_last.",
     ] = 1
     keep_best: Annotated[
         str | None,
@@ -75,12 +75,12 @@ class RunConfig(Config):
     stop_metric: Annotated[
         str,
         UnusedWhere("stop_at", None),
-        "The number: return or success (those of evaluations), or any name in metrics.jsonl.",
+        "Name of that number: return or success (of evaluations), or any name in metrics.jsonl.",
     ] = "return"
-    stop_mean_of: Annotated[Whole, UnusedWhere("stop_at", None), "Number of newest values of it that are averaged."] = 1
+    stop_mean_of: Annotated[Whole, UnusedWhere("stop_at", None), "Average this many latest values of stop_metric."] = 1
     budget: Annotated[
         str | None,
-        "End the training after the epoch in which it has taken so long in all, as 90s, 10m, 1h30m or 2d.",
+        "End the training after the epoch in which its total time reaches this, such as 90s, 10m, 1h30m or 2d.",
     ] = None
     tensorboard: Annotated[
         bool,

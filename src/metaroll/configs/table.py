@@ -46,7 +46,7 @@ _ARGUMENTS = ("algo", "env", "run_dir", "tasks", "out", "config", "seeds", "jobs
 
 _OFF_POLICY: Parts = (ReluNetworks, Domains, GoalReplay)
 _SEARCH: Parts = (configs.SearchConfig, configs.Trials, configs.Starts, TanhNetworks, Domains)
-"""Of searches: how candidates are tried, and the acting policy."""
+"""Configs of searches: evaluation of candidates, and the policy."""
 _META: Parts = (configs.MAMLConfig, MetaNetworks, HeldOutTasks)
 
 CONFIGS: Mapping[str, Parts] = {
@@ -65,7 +65,7 @@ CONFIGS: Mapping[str, Parts] = {
     "sac": (configs.SACConfig, *_OFF_POLICY),
     "hill-climbing": (configs.HillClimbingConfig, TanhNetworks, HeldOutDomains),
 }
-"""Name of an algorithm -> configs of what can be set, of which the first counts where two have a field."""
+"""Name of an algorithm -> configs of its options; if two have the same field, the first one counts."""
 
 ADAPTING = ("pearl", "rl2", "maml", "promp", "dice")
 """Names of algorithms that adapt to tasks."""
@@ -74,11 +74,11 @@ FILLED: Mapping[str, frozenset[str]] = {
     # An epoch is a number of trials, each of its own task, which the wrapper limits.
     "rl2": frozenset(("domain_params", "gradients", "privileged", "steps_per_epoch", "tasks_per_epoch")),
 }
-"""Fields that an algorithm fills itself, which are no options."""
+"""Fields that an algorithm sets itself, so they are not options."""
 
 
 class _Plugin(NamedTuple):
-    """The same of an algorithm that is a plug-in."""
+    """The entry of an algorithm that is a plug-in."""
 
     configs: Parts
     adapts: bool
@@ -86,16 +86,16 @@ class _Plugin(NamedTuple):
 
 
 _plugins: dict[str, _Plugin] = {}
-"""Those that have been loaded, by name."""
+"""Loaded plug-ins by name."""
 
 
 def with_search(search: type[Config]) -> Parts:
-    """Configs of the algorithm that searches by a class of searches."""
+    """Configs of the algorithm that uses a class of searches."""
     return (search, *_SEARCH)
 
 
 def add_algorithm(name: str, source: Any) -> None:
-    """Know a plug-in: its ``Algorithm``, or a class of searches."""
+    """Add a plug-in: its ``Algorithm``, or a class of searches."""
     parts, adapting, filled = (
         (with_search(source), False, ()) if isinstance(source, type) else (source.configs, source.adapts, source.filled)
     )
@@ -116,12 +116,12 @@ def adapts(name: str) -> bool:
 
 
 def parts_of_algorithm(name: str) -> Parts:
-    """Configs of what can be set of an algorithm, of which the first counts where two have a field."""
+    """Configs of the options of an algorithm; if two have the same field, the first one counts."""
     return CONFIGS[name] if name in CONFIGS else _plugin(name).configs
 
 
 def _plugin(name: str) -> _Plugin:
-    """A plug-in that has been loaded, or is declared by metaroll itself, and then loaded now."""
+    """A loaded plug-in; those that metaroll itself declares are loaded on first use."""
     if name not in _plugins:
         add_algorithm(name, own_code.attribute_of(own_code.contributed()[name], "algorithm"))
     return _plugins[name]
@@ -144,7 +144,7 @@ def run_options(name: str) -> tuple[Option, ...]:
 
 
 def options_with(parts: Parts, adapting: bool, filled: Collection[str] = ()) -> tuple[Option, ...]:
-    """All options of a run of an algorithm with these configs, of which the first counts where two have a field."""
+    """All options of a run with these configs; if two have the same field, the first one counts."""
     sections = {"run": (configs.RunConfig,), "algorithm": parts, "evaluation": (_evaluation_of(adapting),)}
     options = dict[str, Option]()
     for section, kinds in sections.items():
@@ -157,7 +157,7 @@ def options_with(parts: Parts, adapting: bool, filled: Collection[str] = ()) -> 
 def taken_names(parts: Parts, adapting: bool) -> dict[str, type[Any]]:
     """Fields of foreign configs with names that every run has already: name -> the class that adds it.
 
-    A field of ours may have one (``deterministic``), and then goes before that of evaluations.
+    Fields of our own configs may (``deterministic``); they take precedence over those of evaluations.
     """
     beside = (configs.RunConfig, _evaluation_of(adapting))
     taken = {*_ARGUMENTS, *(option.name for kind in beside for option in options_of(kind))}
@@ -172,7 +172,7 @@ def taken_names(parts: Parts, adapting: bool) -> dict[str, type[Any]]:
 
 
 def current_names(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration of a run of any version, with the names that options have now."""
+    """The configuration of a run of any version, with the current names of options."""
     if not is_known(str(config.get("algo"))):
         return dict(config)
     current = dict(config)

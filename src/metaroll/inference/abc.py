@@ -59,9 +59,9 @@ class ABCSMC:
 
     The first population is drawn from the prior. Each further one is drawn from the last, perturbed by a kernel,
     simulated, and accepted if the features are within a tolerance of the observed ones: a quantile of the last
-    population's distances, which decreases by itself (Drovandi and Pettitt 2011). Particles are on the scale where the
-    prior is standard normal: none can leave its bounds. Finally, they are adjusted by regression (Beaumont et al.
-    2002).
+    population's distances, which thus decreases adaptively (Drovandi and Pettitt 2011). Particles are on the scale
+    where the prior is standard normal, so none can leave its bounds. Finally, they are adjusted by regression (Beaumont
+    et al. 2002).
 
     Simulations with non-finite features are never accepted.
 
@@ -78,7 +78,7 @@ class ABCSMC:
         seed: Seed of all randomness.
         batch_size: Simulations per call of the simulator.
         run_dir: Folder in which simulations are kept and reused; ``None`` keeps them in memory.
-        simulator: Identifies the simulator, text or JSON types: simulations of another one are not reused.
+        simulator: Identifies the simulator, text or JSON types: those of a different simulator are not reused.
         progress: Called for every batch of simulations.
 
     Attributes:
@@ -250,7 +250,7 @@ class _Run:
         tried = self._used - before
         if count < method._num / 2.0:
             return None, {}
-        # In the order in which they were drawn: which ones are kept does not depend on their distances.
+        # In the order of the draws, so that the selection does not depend on distances.
         normals, features, distances = (np.concatenate(kind)[: method._num] for kind in zip(*parts, strict=True))
         weights = importance_weights(
             method._kernel, normals, -0.5 * np.square(normals).sum(axis=1), last.normals, last.weights, scale

@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 FEWEST_PAIRS = 50
-"""Usable simulations below which calibration is not judged."""
+"""Minimum number of usable simulations to judge calibration."""
 _LEVEL = 0.9
 _SHIFTED = "shifted"
 _CONTEXTS, _MOST_CONTEXT = 3, 3.0
@@ -51,11 +51,11 @@ _LEAST_VARIANCE = 0.01
 """Lower limit of a predicted variance: a linear fit may be negative."""
 
 _NARROW, _WIDE = 0.87, 0.93
-"""Coverage of 90 % intervals between which a posterior is usable."""
+"""Range of coverage of 90 % intervals in which a posterior is usable."""
 _LEAST_SPREAD, _MOST_SPREAD = 0.908, 1.086
-"""Deviations of normal scores of which 93 % and 87 % lie where 90 % should."""
+"""Range of standard deviations of normal scores: with these, nominal 90 % intervals hold 93 % and 87 %."""
 _SHIFT, _DISTANCE, _JOINT = 0.25, 0.15, 0.25
-"""Shift in posterior deviations, Kolmogorov's distance, and error of a correlation up to which it is usable."""
+"""Largest shift in posterior deviations, Kolmogorov distance, and error of a correlation of a usable posterior."""
 _DOUBT, _SURE = 1.645, 2.33
 """One-sided 5 % and 1 % quantiles of a normal: for possible deviations, and for significant ones."""
 _LEAST_RATIO, _MOST_APART = 0.7, 1.5
@@ -69,7 +69,7 @@ class Pairs(NamedTuple):
         truths: The parameters, ``(n, d)``.
         features: Features simulated with them, ``(n, *event_shape)``.
         draws: Posterior draws for each, ``(n, L, d)``.
-        num_elsewhere: Dropped simulations: their posterior does not lie in the region of their parameters.
+        num_elsewhere: Number of simulations dropped because their posterior lies outside the region.
     """
 
     truths: np.ndarray
@@ -78,7 +78,7 @@ class Pairs(NamedTuple):
     num_elsewhere: int = 0
 
     def with_others(self, others: Pairs) -> Pairs:
-        """All simulations of both."""
+        """The simulations of both, concatenated."""
         truths, features, draws = (np.concatenate(both) for both in zip(self[:3], others[:3], strict=True))
         return Pairs(truths, features, draws, self.num_elsewhere + others.num_elsewhere)
 
@@ -89,7 +89,7 @@ def flat_rows(features: np.ndarray) -> np.ndarray:
 
 
 def constant_columns(rows: np.ndarray) -> np.ndarray:
-    """Which features ``(n, F)`` are the same in all simulations; they come in single precision, whatever their type."""
+    """Which features ``(n, F)`` are the same in all simulations, judged in single precision whatever their dtype."""
     return constant_features(torch.as_tensor(rows, dtype=torch.float32)).numpy()
 
 
@@ -111,7 +111,7 @@ def pairs_of(posterior: Posterior, made: Simulations, num_draws: int, seed: int,
 
 def missing(name: str, posterior: Posterior) -> Check:
     """A skipped check: it needs simulations and an estimator."""
-    why = "no simulator was given" if posterior.has_estimator else "there are draws alone, and no estimator"
+    why = "no simulator was given" if posterior.has_estimator else "the posterior has draws only, no estimator"
     return Check(name, "not checked", why)
 
 
@@ -120,9 +120,10 @@ def calibration_checks(posterior: Posterior, pairs: Pairs | None, alpha: float) 
     if pairs is None:
         return [missing(name, posterior) for name in (CALIBRATION, COVERAGE)]
     if len(pairs.truths) < FEWEST_PAIRS:
-        words = f"of {len(pairs.truths) + pairs.num_elsewhere} simulations with parameters of the region where this "
-        words += f"posterior lies, those of {pairs.num_elsewhere} lie elsewhere: too narrow, or shifted"
-        left_out = Check(COVERAGE, "not checked", "too few posteriors lie where their parameters do")
+        number = len(pairs.truths) + pairs.num_elsewhere
+        words = f"for {pairs.num_elsewhere} of {number} simulations with parameters of the region where this posterior "
+        words += "lies, the posterior lies outside of it: too narrow, or shifted"
+        left_out = Check(COVERAGE, "not checked", "too few posteriors lie near their true parameters")
         return [Check(CALIBRATION, "failed", words, 0.0, {AT_MOST_WIDE: False}), left_out]
     num_draws, dim = pairs.draws.shape[1:]
     ranks = sbc_ranks(pairs.truths, pairs.draws)
@@ -135,7 +136,7 @@ def calibration_checks(posterior: Posterior, pairs: Pairs | None, alpha: float) 
     if wrong:
         words = f"{_grouped(wrong, {name: each.shift for name, each in judged.items()})}: {words}"
     elif sure:
-        words = f"off by little in {', '.join(sure)}: {words}"
+        words = f"slightly off in {', '.join(sure)}: {words}"
     values = {
         "p_values": {name: each.p_value for name, each in judged.items()},
         "coverage": {name: each.coverage for name, each in judged.items()},
@@ -175,15 +176,15 @@ class _Judged(NamedTuple):
         """Deviations that matter, in words."""
         shifted = abs(self.shift) >= _SHIFT
         held = self.centered if shifted else self.coverage
-        # Intervals that miss the truth are not called too wide: they are certain to be shifted, and no more.
+        # Intervals that often miss the truth are not called too wide, only shifted.
         wide = held > _WIDE and self.coverage >= _NARROW
         deviations = ["too narrow"] if held < _NARROW else ["too wide"] if wide else []
         deviations += [_SHIFTED] if shifted else []
-        return tuple(deviations) or (("of another shape",) if self.distance >= _DISTANCE else ())
+        return tuple(deviations) or (("of a different shape",) if self.distance >= _DISTANCE else ())
 
     @property
     def careful(self) -> bool:
-        """Whether they are conservative (at most too wide): even if shifted, intervals cover the truth too often."""
+        """Whether they are conservative (at most too wide): intervals hold the truth too often, even if shifted."""
         kinds = set(self.deviations)
         return kinds == {"too wide"} or (kinds == {"too wide", _SHIFTED} and self.coverage > _WIDE)
 
@@ -236,7 +237,7 @@ def _joint_coverage(pairs: Pairs, alpha: float) -> Check:
     outcome: Outcome = "passed" if p_value >= alpha else "small" if usable else "failed"
     words = f"joint regions of {_LEVEL:.0%} hold {inside:.0%} of the true parameters"
     values = {"inside": inside, AT_MOST_WIDE: outcome != "failed" or inside >= _LEVEL}
-    return Check(COVERAGE, outcome, ("off by little: " if outcome == "small" else "") + words, p_value, values)
+    return Check(COVERAGE, outcome, ("slightly off: " if outcome == "small" else "") + words, p_value, values)
 
 
 def check_at_observed(
@@ -253,9 +254,9 @@ def check_at_observed(
         posterior: The posterior.
         pairs: Simulations with known parameters.
         near: Simulations with parameters of the posterior.
-        alpha: It fails below this p value.
+        alpha: The check fails below this p value.
         seed: Seed of all randomness.
-        region: Region of the parameters and draws of ``pairs``; ``None``: the whole prior.
+        region: Region of the parameters and draws of ``pairs``; ``None`` means the whole prior.
     """
     if pairs is None or posterior.observed is None or len(pairs.truths) < FEWEST_PAIRS:
         no_pairs = Check(AT_OBSERVED, "not checked", "nothing was observed")
@@ -277,11 +278,11 @@ def check_at_observed(
     crossed = weights @ (_products(np.clip(truths, -3.0, 3.0)) - _products(draws).mean(axis=1))
     failed = p_value < alpha
     little = failed and all(each.little for each in marginals.values()) and np.abs(crossed).max(initial=0.0) < _JOINT
-    words = "true parameters and draws " + ("can be told apart there" if failed else "cannot be told apart there")
+    words = "true parameters and draws " + ("are distinguishable there" if failed else "are indistinguishable there")
     words = f"{words} (l-C2ST, p = {p_value:.3g})"
     if failed:
         how = _grouped(wrong, {name: each.shift for name, each in marginals.items()})
-        words = ("off by little: " if little else f"{how}: " if wrong else "") + words
+        words = ("slightly off: " if little else f"{how}: " if wrong else "") + words
     wide = all(marginals[name].careful for name in wrong) and (bool(wrong) or not failed or bool(little))
     compared = _compared(posterior, near)
     against = [text for fits, text in compared.values() if not fits]
@@ -349,7 +350,7 @@ class _JudgedThere(NamedTuple):
 
     @property
     def careful(self) -> bool:
-        """Whether it is conservative (at most too wide): even if shifted, its interval covers the truth too often."""
+        """Whether it is conservative (at most too wide): its interval holds the truth too often, even if shifted."""
         kinds = set(self.deviations)
         return kinds == {"too wide"} or (kinds == {"too wide", _SHIFTED} and self.held > _WIDE)
 
@@ -363,7 +364,7 @@ def _judged_there(scores: np.ndarray, weights: np.ndarray) -> list[_JudgedThere]
 
 
 def _compared(posterior: Posterior, near: Simulations | None) -> dict[str, tuple[bool, str]]:
-    """For each parameter, whether a linear-Gaussian fit there is compatible with too wide a posterior; and a text."""
+    """For each parameter, whether a linear-Gaussian fit is compatible with a posterior that is too wide; and a text."""
     if near is None or posterior.observed is None or len(near.thetas) < FEWEST_PAIRS:
         return {}
     rows = flat_rows(near.features)

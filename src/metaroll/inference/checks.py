@@ -1,4 +1,4 @@
-"""Diagnostics of a posterior: one call that decides whether to train on it, with a verdict in words."""
+"""Diagnostics of a posterior: one call decides whether it is fit for training, and reports why."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from metaroll.seeding import derive_seed
 __all__ = ["check_posterior"]
 
 _OUTER, _PILED = 2.3263478740408408, 0.1
-"""1 % of a normal lies beyond 2.326 standard deviations; 10 % of all draws there means a pile-up at a bound."""
+"""1 % of a normal lies above 2.326 standard deviations; if 10 % of all draws do, they pile up at a bound."""
 _FEWEST_EFFECTIVE = 10.0
 _NEIGHBORS = 5
 _FEWEST_PREDICTIVE = 20
 _AGAIN = 2
-"""Factor of additional simulations, if the first ones indicate a deviation that matters."""
+"""Additional simulations per original one, if those indicate a deviation that matters."""
 _PLACES, _WITHIN, _SMALL = 1000, 0.99, 0.25
-"""Draws of the prior by which two regions are compared; shares of them that make one lie well within the other."""
+"""Draws of the prior to compare two regions with; shares of them for which one region lies well within the other."""
 
 
 def check_posterior(
@@ -56,24 +56,24 @@ def check_posterior(
     num_predictive: int = 200,
     alpha: float = 0.01,
 ) -> Verdict:
-    """Simulate with known parameters, compare them with their posteriors, and report in words what is wrong.
+    """Simulate with known parameters, compare these with their posteriors, and report what is wrong.
 
-    Calibration: ranks of the true parameters (simulation-based calibration), expected coverage (TARP), and a local
+    *Calibration*: ranks of the true parameters (simulation-based calibration), expected coverage (TARP), and a local
     two-sample test (l-C2ST) at the observation, together with the number of simulations that support this part of the
-    posterior. Misspecification: whether the observation lies within the prior predictive distribution and within the
-    posterior predictive one; the same for held-out rollouts. Identification: parameters whose posterior is as wide as
+    posterior. *Misspecification*: whether the observation lies within the prior predictive distribution and within the
+    posterior predictive one; the same for held-out rollouts. *Identification*: parameters whose posterior is as wide as
     their prior, or piles up at a bound of it.
 
-    A deviation that is certain but too small to matter (90 % intervals that hold 87 to 93 %, shifts under a quarter of
-    a posterior deviation) is reported, and does not fail. Few simulations estimate its size badly: if calibration
+    A deviation that is significant but too small to matter (90 % intervals that hold 87 to 93 %, shifts below a quarter
+    of a posterior deviation) is reported, but is no failure. Few simulations estimate its size badly: if calibration
     fails, twice as many simulations are added, and the check is repeated on all of them.
 
-    After rounds directed to one observation (truncated proposals), parameters for calibration come from the region
-    where the posterior lies, and draws elsewhere are dropped. If that reaches the edge of the region on which the
-    estimator was trained (``Posterior.region``), they come from the latter, and all draws are compared.
+    After rounds directed to one observation (truncated proposals), parameters for calibration are drawn from the region
+    of the posterior, and draws outside it are dropped. If it reaches the edge of the region on which the estimator was
+    trained (``Posterior.region``), parameters are drawn from the latter, and all draws are compared.
 
     Args:
-        posterior: With an estimator; one with draws only skips the checks that need it.
+        posterior: The posterior. Without an estimator, the checks that need one are skipped.
         simulate: The simulator, ``(B, d) -> (B, F)``; ``None`` skips the checks that need it. Columns are in the order
             of the posterior, or of its attribute ``names``, as with ``held_out_simulate`` and ``calibration``.
         seed: Seed of all randomness.
@@ -84,7 +84,7 @@ def check_posterior(
         num_calibration: Number of these simulations; three times as many if calibration fails.
         num_draws: Posterior draws per simulation.
         num_predictive: Simulations with parameters of the posterior.
-        alpha: Each check fails below this p value (divided by the number of its tests).
+        alpha: A check fails below this p value (divided by its number of tests).
 
     Raises:
         ShapeError: ``held_out``, or a simulator's output, has another shape than expected.
@@ -101,7 +101,7 @@ def check_posterior(
     region, within = _regions(posterior, seed)
     tried = _calibration_simulations(posterior, simulate, calibration, num_calibration, seed, region)
     if held_out_simulate is not None and held_out is None:
-        raise ValueError("held_out must be given where held_out_simulate is: features of held-out rollouts, got None")
+        raise ValueError("held_out (features of held-out rollouts) must be given with held_out_simulate, got None")
     asked = posterior.observed is not None or held_out is not None
     thetas = posterior.sample(2 * num_predictive, derive_seed("predictive", seed)) if asked else None
     drawn = None if simulate is None or thetas is None else _features_of(simulate, thetas)
@@ -152,9 +152,9 @@ def _calibrated(
 def _regions(posterior: Posterior, seed: int) -> tuple[Region | None, Region | None]:
     """After rounds directed to an observation: the region of the parameters, and the one to which draws are truncated.
 
-    An estimator trained on a region approximates the posterior of the prior within it. Networks put some erroneous mass
-    beyond its edge: near it, no draw is dropped, since the remaining ones would look too narrow. If the posterior is
-    much narrower than the region, the region is uninformative, and parameters come from where the posterior lies.
+    An estimator trained on a region approximates the posterior of the prior within it. Networks put some mass beyond
+    its edge by mistake, so near the edge no draw is dropped: the remaining ones would seem too narrow. If the posterior
+    is much narrower than the region, the region is uninformative, and parameters are drawn where the posterior lies.
     """
     around, learned = _around(posterior, seed), posterior.region
     if learned is None or around is None:
@@ -233,7 +233,7 @@ def _effective(posterior: Posterior, made: Simulations | None) -> Check:
     effective = size / len(made.thetas) * total
     words = f"about {effective:.0f} of {total} simulations of the last round lie where the posterior does"
     few = effective < _FEWEST_EFFECTIVE
-    words += "; more rounds, or more simulations, would tell more" if few else ""
+    words += "; more rounds or more simulations would be more informative" if few else ""
     return Check(name, "note" if few else "passed", words, None, {"effective": effective, "of": total})
 
 
@@ -257,9 +257,9 @@ def _reachable(posterior: Posterior, made: Simulations | None, alpha: float) -> 
     words = f"the features lie among {len(cloud)} simulated ones (p = {p_value:.3g})"
     if p_value < alpha:
         words = (
-            f"no simulation comes near these features (p = {p_value:.3g}): the prior excludes the truth, units or "
-            "signs of a channel are others, the simulator lacks something, such as the time step of the log, or the "
-            "noise of its sensors is another one"
+            f"no simulation comes near these features (p = {p_value:.3g}): the prior may exclude the truth, a channel "
+            "may have other units or another sign, the simulator may lack something (such as the time step of the "
+            "log), or its sensor noise may differ"
         )
     values = {"p_mahalanobis": far, "p_neighbors": lonely}
     return Check(name, "failed" if p_value < alpha else "passed", words, p_value, values)
@@ -272,7 +272,7 @@ def _changed_constants(rows: np.ndarray, observed: np.ndarray) -> str | None:
     if not off.size:
         return None
     first = int(off[0])
-    return f"feature {first} is {mean[first]:.4g} in all simulations, and {observed[first]:.4g} in what was observed"
+    return f"feature {first} is {mean[first]:.4g} in all simulations, but {observed[first]:.4g} in the observation"
 
 
 def _reproduced(name: str, made: Simulations | None, value: Any, alpha: float) -> Check:
@@ -326,8 +326,8 @@ def _bounds(posterior: Posterior) -> Check:
     words = "the posterior keeps away from the bounds of the prior"
     if piled:
         words = (
-            f"draws pile up at a bound of the prior of {', '.join(piled)}: it may exclude the truth, or a unit, a "
-            "sign or the simulator is wrong"
+            f"draws pile up at a bound of the prior of {', '.join(piled)}: the prior may exclude the truth, or a unit, "
+            "a sign or the simulator may be wrong"
         )
     return Check(BOUNDS, "note" if piled else "passed", words, None, {"shares": shares})
 

@@ -12,19 +12,19 @@ from metaroll.errors import PosteriorError, option_name, option_text
 __all__ = ["FEWEST_SIMULATIONS", "EstimatorConfig", "check_num_simulations"]
 
 FEWEST_SIMULATIONS = 20
-"""Of a round, from which something can be learned."""
+"""Minimum number of simulations in a round to learn anything from it."""
 
 
 def check_num_simulations(num_simulations: int, rounds: int) -> None:
     """``ValueError`` if a round has too few of the ``num_simulations`` of all rounds to train on."""
     fewest = FEWEST_SIMULATIONS * max(1, 2 * (rounds - 1))
     if num_simulations < fewest:
-        each = f", of which the last has half and each at least {FEWEST_SIMULATIONS}"
+        each = f" (half of them in the last, and at least {FEWEST_SIMULATIONS} in each)"
         rest = f" in {rounds} rounds{each}" if rounds > 1 else ""
         possible = num_simulations // (2 * FEWEST_SIMULATIONS) + 1
         fewer = f", or {option_text('rounds', possible)}" if num_simulations >= FEWEST_SIMULATIONS else ""
         name = option_name("num_simulations")
-        raise ValueError(f"{name} must be at least {fewest}{rest}, got {num_simulations}: more of them{fewer}")
+        raise ValueError(f"{name} must be at least {fewest}{rest}, got {num_simulations}: increase it{fewer}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,12 +35,12 @@ class EstimatorConfig(Config):
 
     method: Annotated[
         Literal["npe", "nle", "fmpe"],
-        "The posterior itself (npe), the likelihood, sampled by slice sampling (nle), or flow matching (fmpe).",
+        "Learns the posterior (npe), the likelihood, sampled by slice sampling (nle), or flow matching (fmpe).",
     ] = "npe"
     model: Annotated[
         Literal["nsf", "maf", "autoregressive_nsf", "mdn"],
-        "Density: neural spline flow with coupling layers (nsf), or autoregressive, masked autoregressive flow (maf), "
-        "or mixture of Gaussians (mdn); without effect on fmpe.",
+        "Density: neural spline flow (with coupling layers: nsf; or autoregressive), masked autoregressive flow (maf) "
+        "or mixture of Gaussians (mdn). No effect on fmpe.",
     ] = "nsf"
     hidden_features: Annotated[Whole, "Width of its networks."] = 50
     num_transforms: Annotated[Whole, "Layers of a flow."] = 5

@@ -100,13 +100,13 @@ class Embedding(ABC, nn.Module):
         chosen = np.append(states, actions)
         of_state = np.arange(self.dim_data) < num_states
         for kind, mask in (("state", chosen & of_state), ("act", chosen & ~of_state)):
-            # Buffers move with the module; they follow from the arguments, so no file has to hold them.
+            # Buffers, so that they move with the module; not saved, since they follow from the arguments.
             self.register_buffer(f"{kind}_mask", torch.from_numpy(mask), persistent=False)
             self.register_buffer(f"{kind}_index", torch.from_numpy(np.flatnonzero(mask)), persistent=False)
         # sbi asks an embedding_net for the device of its first parameter.
         self.anchor = nn.Parameter(torch.zeros(0), requires_grad=False)
         if use_cuda and not torch.cuda.is_available():
-            warnings.warn("use_cuda=True, but torch finds no CUDA device: the embedding stays on the CPU", stacklevel=3)
+            warnings.warn("use_cuda=True, but torch has no CUDA device: the embedding stays on the CPU", stacklevel=3)
             use_cuda = False
         self._use_cuda = bool(use_cuda)
         self._to_device()
@@ -147,7 +147,7 @@ class Embedding(ABC, nn.Module):
 
     @property
     def dim_step(self) -> int:
-        """Numbers per step as they are packed: ``dim_data``, doubled where the target domain's stand beside them."""
+        """Numbers per packed step: ``dim_data``, doubled if the target domain's are packed with them."""
         return self.dim_data * (2 if self.requires_target_domain_data else 1)
 
     @property
@@ -304,7 +304,7 @@ class _WholeSeriesEmbedding(Embedding, ABC):
         spec: Environment specification.
         dim_data: As for ``Embedding``.
         len_rollouts: Steps of every rollout before downsampling.
-        downsampling_factor: As for ``Embedding``; at least two steps have to be left.
+        downsampling_factor: As for ``Embedding``; at least two steps must remain.
         state_mask_labels: As for ``Embedding``.
         act_mask_labels: As for ``Embedding``.
         use_cuda: As for ``Embedding``.
@@ -365,7 +365,7 @@ class AllStepsEmbedding(_WholeSeriesEmbedding):
 
 @final
 class BayesSimEmbedding(Embedding):
-    """How states change and how that goes with actions (``S' A' + 2 S'`` features), whatever the length of a rollout.
+    """Changes of states, and their correlation with actions: ``S' A' + 2 S'`` features for rollouts of any length.
 
     Ramos, Possas and Fox 2019, equation 22: see ``functional/series/features.py``.
 
@@ -497,7 +497,7 @@ class RNNEmbedding(Embedding):
     Attributes:
         rnn_layers: The recurrent network.
         output_layer: The linear layer.
-        seed: Seed with which the weights were drawn, if it is known.
+        seed: Seed of the weights, if known.
 
     Raises:
         ValueError: ``len_rollouts`` is missing.

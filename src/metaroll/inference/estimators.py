@@ -42,18 +42,18 @@ __all__ = [
 
 _NEEDS_SBI = "neural posteriors need sbi, which is not installed"
 _MODELS = {"nsf": "nsf", "maf": "zuko_maf", "autoregressive_nsf": "zuko_nsf", "mdn": "mdn"}
-"""Our names of densities, and sbi's. Its own ``maf`` is not used: there the first parameter of each layer does not
-depend on the observation, so that with few layers one parameter keeps its prior."""
+"""Our names of densities, and sbi's. Its own ``maf`` is not used: the first parameter of each of its layers does not
+depend on the observation, so with few layers one parameter keeps its prior."""
 _NUM_COMPARED = 100
 """Number of observations, and of draws each, for comparisons of ensemble members."""
 _MIN_VALIDATION = 10
-"""Validation simulations below which regressions cannot be compared with features."""
+"""Minimum number of validation simulations to compare regressions with features."""
 _ROWS_AT_A_TIME = 50_000
 _BUILDING_ROWS = 16
 
 
 class _Silent:
-    """A tracker of sbi that writes nothing; without one it makes a folder for TensorBoard."""
+    """A tracker for sbi that writes nothing; without one, sbi creates a folder for TensorBoard."""
 
     log_dir: str | None = None
 
@@ -90,7 +90,7 @@ def _import_sbi() -> None:
 
 @contextlib.contextmanager
 def _sbi_at_work(seed: int) -> Iterator[None]:
-    """Seeds global generators, and silences sbi's warnings and output, which concern its own calls."""
+    """Seeds global generators, and silences sbi's warnings and output, which are not about the user's calls."""
     with isolated_rng(seed), warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
         yield
@@ -532,7 +532,7 @@ class NeuralTrainer:
                     context = member.embedding_net(seen[rows].to(self._device))
                     parts.append(member.net.transform(context)(thetas[rows].to(self._device)).cpu())
                 latents = torch.cat(parts).to(torch.float64).numpy()
-                if not np.isfinite(latents).all():  # keep it as trained: there is nothing to estimate from
+                if not np.isfinite(latents).all():  # keep it as trained: there is no data to estimate from
                     continue
                 # Base N(mean, root root^T) from latents z = T^-1(theta; x), (n, d): the width from validation data
                 mean, root = latent_normal(latents, latents[np.asarray(trainer.val_indices)])

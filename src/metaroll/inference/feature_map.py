@@ -18,7 +18,7 @@ _NU = 2.5
 """Smoothness of the Matern kernel of random features: 5/2, as BayesSim has it."""
 _FOLDS = 10
 _MOST_WORK = 3e10
-"""Rows times the square of features (or of rows, where these are fewer) up to which regressions are made: seconds."""
+"""Largest cost of regressions (seconds): rows times features squared, or rows cubed if there are fewer rows."""
 
 
 class FeatureMap(nn.Module):

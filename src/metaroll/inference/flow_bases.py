@@ -18,7 +18,7 @@ def base_is_fitted(method: str, model: str) -> bool:
 
 
 def with_fitted_base(member: Any, dim: int) -> Any:
-    """The flow with a normal base of any covariance: a standard normal one, until it is fitted or loaded."""
+    """The flow with a normal base of any covariance, which is standard normal until it is fitted or loaded."""
     from zuko.lazy import UnconditionalDistribution
 
     old = member.net.base
@@ -32,7 +32,7 @@ def with_fitted_base(member: Any, dim: int) -> Any:
 
 
 def with_full_base_weights(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Weights of such a flow, whose base may have been saved with deviations alone."""
+    """Weights of such a flow; its base may have been saved as deviations only."""
     if (scale := weights.pop("net.base.scale", None)) is not None and scale.ndim == 1:
         weights["net.base.scale_tril"] = torch.diag(scale)
     return weights

@@ -32,9 +32,9 @@ __all__ = ["Identification", "identify"]
 _FURTHEST = 8.0
 """Truncation of the standard normal: the ends of the unit cube would be infinite for a prior without bounds."""
 _NARROW = 1e-5
-"""Deviation of the elites, as a share of the prior's range, at which the cross-entropy method has converged."""
+"""The cross-entropy method has converged when the elites' deviation is this share of the prior's range."""
 _EXACT = 1e-6
-"""Residuals (of features with deviation 1) that count as 0: the rounding of simulations in float32."""
+"""Residuals (of features with deviation 1) up to this count as 0: float32 simulations are rounded."""
 
 
 @final
@@ -202,8 +202,8 @@ class _Search:
         finite = np.isfinite(features).all(axis=1)
         if not finite.any():
             raise ValueError(
-                f"none of {len(points)} simulations from the prior gave finite features; look why they fail, or let "
-                "the prior exclude what cannot be simulated"
+                f"none of {len(points)} simulations from the prior gave finite features; check why they fail, or "
+                "exclude what cannot be simulated from the prior"
             )
         if noise_std is None:
             self._scale = feature_scale(torch.from_numpy(features.astype(np.float32)))[1].double().numpy()
@@ -297,7 +297,7 @@ def _at_the_end(search: _Search, method: str, step: float, noise_known: bool, co
     variance = max(variance, _EXACT**2)
     information = slopes.T @ slopes / variance
     sd = np.sqrt(np.diag(covariance_of_information(information)))
-    # From the unit cube to parameters: half of what lies within one deviation to each side.
+    # From the unit cube to parameters: half the distance between the points one deviation to either side.
     to_side = [_from_unit(search.prior, np.clip(point + sign * sd, 0.0, 1.0)[None])[0] for sign in (1.0, -1.0)]
     width = np.clip(point + sd, 0.0, 1.0) - np.clip(point - sd, 0.0, 1.0)
     std = np.minimum((to_side[0] - to_side[1]) * sd / np.maximum(width, 1e-300), search.prior.std)

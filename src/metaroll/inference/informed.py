@@ -17,13 +17,13 @@ from metaroll.seeding import derive_seed
 __all__ = ["check_identified", "check_informed"]
 
 _UNIDENTIFIED, _DOUBTFUL = 0.8, 0.5
-"""Share of the prior's deviation from which on a parameter counts as not identified, and from which on it does where
-regressions find nothing of it: networks of few simulations are narrower by chance."""
+"""Share of the prior's deviation above which a parameter counts as not identified; and the one above which it does if
+regressions explain nothing of it either, since networks trained on few simulations are narrower by chance."""
 _MOST_ROWS = 500
 """Number of simulations for regressions: their cost is cubic in it."""
 _MOST_FEATURE, _MOST_RESIDUAL = 5.0, 5.0
 _IGNORED = 0.25
-"""Share of the variance around the posterior mean up to which it is usable: it could be an eighth narrower."""
+"""Largest explained share of the variance of a usable posterior: it could be an eighth narrower."""
 _NUM_PERMUTATIONS = 300
 _LEVEL, _HELD = 0.9, 0.8
 """Minimum coverage of intervals of this level."""
@@ -39,7 +39,7 @@ def check_informed(posterior: Posterior, pairs: Pairs | None, alpha: float, seed
     Args:
         posterior: The posterior.
         pairs: Simulations with known parameters.
-        alpha: It fails below this p value, divided by the number of parameters.
+        alpha: The check fails below this p value, divided by the number of parameters.
         seed: Seed of all randomness.
     """
     if pairs is None or len(pairs.truths) < FEWEST_PAIRS:
@@ -59,13 +59,13 @@ def check_informed(posterior: Posterior, pairs: Pairs | None, alpha: float, seed
     fits = {name: smoothers.predicted(left[:, 0, i]) for i, name in enumerate(posterior.names)}
     sure = [name for name, p_value in p_values.items() if p_value * dim < alpha]
     ignored = [name for name in sure if fits[name].share >= _IGNORED]
-    words = "regressions on features tell of no parameter more than its posterior does"
+    words = "regressions on features predict nothing that the posterior leaves open"
     if ignored:
         shares = ", ".join(f"{fits[name].share:.0%}" for name in ignored)
-        words = f"ignores what the data says of {', '.join(ignored)}: a regression on features predicts {shares} of "
-        words += "what its posterior leaves open"
+        words = f"ignores information in the data about {', '.join(ignored)}: a regression on features predicts "
+        words += f"{shares} of what the posterior leaves open"
     elif sure:
-        words = f"off by little: regressions on features tell a little more of {', '.join(sure)}"
+        words = f"slightly off: regressions on features predict {', '.join(sure)} a little better"
     values = {
         "p_values": p_values,
         "shares": {name: each.share for name, each in fits.items()},
@@ -98,10 +98,10 @@ def check_identified(posterior: Posterior, made: Simulations | None, alpha: floa
     if nothing and shares:
         parts.append(f"this data does not identify {', '.join(nothing)}")
     elif nothing:
-        parts.append(f"{', '.join(nothing)} nearly as wide as before (whether the data could tell it was not measured)")
+        parts.append(f"{', '.join(nothing)} nearly as wide as the prior (whether the data identifies it: not tested)")
     for names, text in (
-        (little, "this data says little of"),
-        (missed, "the posterior does not tell, while features do,"),
+        (little, "this data hardly identifies"),
+        (missed, "the features identify, but the posterior does not,"),
     ):
         each = ", ".join(f"{name} ({shares[name]:.0%} of its variance by a regression)" for name in names)
         parts += [f"{text} {each}"] if names else []
@@ -138,7 +138,7 @@ def _smoothers(posterior: Posterior, features: np.ndarray) -> Smoothers | None:
 
 
 def _held(predicted: Predicted) -> float:
-    """Share of truths that intervals of ``_LEVEL`` hold at the observation, by what was predicted there."""
+    """Predicted coverage of intervals of level ``_LEVEL`` at the observation."""
     edge = ndtri(0.5 + 0.5 * _LEVEL)
     spread = max(predicted.rest, 1e-3)
     return float(ndtr((edge - predicted.there) / spread) - ndtr((-edge - predicted.there) / spread))

@@ -27,9 +27,9 @@ from metaroll.seeding import derive_seed
 __all__ = ["NPDR", "BayesSim", "InferenceProgress", "NeuralInference"]
 
 _MIXTURE = EstimatorConfig(ensemble=3, batch_size=50, learning_rate=2e-3)
-"""With the settings of flows, mixtures of Gaussians stop training too early (benchmarks/README.md)."""
+"""For mixtures of Gaussians, which would stop training too early with the settings of flows (benchmarks/README.md)."""
 _DRAWN_BY = "chains, from networks of the region whose bases are fitted, half of all in the last round"
-"""Part of the fingerprint of a round: simulations from another way of truncation are not reused."""
+"""Part of the fingerprint of a round, so that simulations truncated in another way are not reused."""
 
 
 class InferenceProgress(NamedTuple):
@@ -41,7 +41,7 @@ class InferenceProgress(NamedTuple):
         rounds: Number of rounds.
         done: Completed simulations of the round.
         total: Simulations of the round.
-        failed: Number of failed ones among the completed.
+        failed: Number of failed simulations among those.
     """
 
     phase: Literal["simulate", "train", "draw", "check"]
@@ -107,9 +107,9 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
                 with ``at(features)``.
             num_simulations: Total over all rounds.
             enough: Called with the posterior. If it returns false after several rounds, one more round is made, as
-                large as the last one; its posterior is passed to ``enough`` again, and returned in any case. (If too
-                few simulations of that round are usable, the first posterior is returned, with their number in
-                ``num_unlearned`` of its description.)
+                large as the last one; its posterior is passed to ``enough`` again, and returned whatever the answer.
+                (If too few simulations of that round are usable, the first posterior is returned, and its description
+                has their number as ``num_unlearned``.)
 
         Raises:
             MissingPackageError: sbi is not installed.
@@ -189,15 +189,15 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
         return posterior
 
     def _simulations_until(self, number: int, total: int) -> int:
-        """Simulations of a round and all before it: the last one, with the narrowest region, has half of all."""
+        """Number of simulations up to and including a round; the last one, with the narrowest region, has half."""
         return total if number == self._rounds else total * number // max(1, 2 * (self._rounds - 1))
 
     @property
     def _within_region(self) -> bool:
         """Whether truncated rounds learn only from simulations within their region.
 
-        A posterior lies within its region, whose simulations alone have the right scale. A likelihood is evaluated
-        everywhere.
+        A posterior lies within its region, and only simulations from there have the right scale. A likelihood is
+        evaluated everywhere.
         """
         return self.config.method != "nle"
 
@@ -214,7 +214,7 @@ class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their setting
     ) -> Simulations:
         """The simulations of a round."""
         inputs: list[Any] = [self.prior.to_plain(), self._seed, self._simulator, self._batch_size]
-        if number > 1:  # the earlier rounds, which determine the parameters of this one, depend on these
+        if number > 1:  # the earlier rounds depend on these, and they determine the parameters of this one
             inputs += [
                 self.config.to_plain(),
                 total,

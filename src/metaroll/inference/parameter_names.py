@@ -1,4 +1,4 @@
-"""Optional members of simulators: names of their columns, whatever the order of the prior, and a count of calls."""
+"""Optional members of simulators: the names of their columns, in any order, and a count of calls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class CountsCalls(Protocol):
     """A simulator whose random numbers depend on how often it was called."""
 
     def skip_call(self) -> None:
-        """Count a call whose simulations were kept from another time."""
+        """Count a call whose simulations were read from disk instead."""
         ...
 
 
@@ -27,7 +27,7 @@ class NamesParameters(Protocol):
 
     @property
     def names(self) -> Sequence[str]:
-        """What the environment calls the parameters, in the order of the columns."""
+        """Names of the parameters in the environment, in the order of the columns."""
         ...
 
     def __call__(self, thetas: np.ndarray, /) -> Any:
@@ -38,17 +38,17 @@ class NamesParameters(Protocol):
 def column_order(names: Sequence[str], theirs: Any, what: str) -> list[int]:
     """Positions in ``names`` of the parameters ``theirs``, in their order.
 
-    Columns ``thetas[:, column_order(names, theirs, what)]`` are in their order, if those of ``thetas`` are in that of
-    ``names``.
+    If the columns of ``thetas`` are in the order of ``names``, those of ``thetas[:, column_order(names, theirs,
+    what)]`` are in the order of ``theirs``.
 
     Args:
-        names: Those of a prior.
-        theirs: Those of a simulator, or of a table.
-        what: Whose they are, for errors.
+        names: Parameters of a prior.
+        theirs: Parameters of a simulator, or of a table.
+        what: Their owner, for errors.
 
     Raises:
-        TypeError: They are no names.
-        ValueError: They are not the same parameters.
+        TypeError: ``theirs`` is not a list of names.
+        ValueError: The parameters are not the same.
     """
     is_list = isinstance(theirs, Sequence) and not isinstance(theirs, str)
     if not is_list or not all(isinstance(name, str) for name in theirs):
@@ -58,7 +58,7 @@ def column_order(names: Sequence[str], theirs: Any, what: str) -> list[int]:
     if lacking or unknown or len(theirs) != len(names):
         parts = [f"it lacks {', '.join(lacking)}"] if lacking else []
         parts += [f"the prior lacks {', '.join(unknown)}"] if unknown else []
-        parts = parts or ["one comes twice"]
+        parts = parts or ["one is named twice"]
         raise ValueError(
             f"{what} must be of the parameters of the prior, {list(names)}, in any order, got {list(theirs)}: "
             + " and ".join(parts)
@@ -67,19 +67,19 @@ def column_order(names: Sequence[str], theirs: Any, what: str) -> list[int]:
 
 
 def named(simulate: Any, names: Sequence[str], what: str = "simulate") -> Callable[[np.ndarray], Any]:
-    """``simulate`` for rows of parameters in the order of ``names``, whatever its own is.
+    """``simulate`` for rows of parameters in the order of ``names``, whatever its own order.
 
     A simulator names its parameters in an attribute ``names``, like ``SimRolloutSamplerForSBI``; one without is taken
     to have the columns of the prior.
 
     Args:
         simulate: ``thetas (B, d) -> features (B, F)``.
-        names: Those of the prior.
-        what: What errors call it.
+        names: Parameters of the prior.
+        what: Its name in errors.
 
     Raises:
-        TypeError: It is no function.
-        ValueError: It is of other parameters.
+        TypeError: ``simulate`` is not a function.
+        ValueError: It has other parameters.
     """
     if not callable(simulate):
         raise TypeError(f"{what} must be a function (B, d) -> (B, F), got {described(simulate)}")
@@ -106,6 +106,6 @@ class _InItsOrder:
 
 
 def skip_call(simulate: Any) -> None:
-    """Tell a simulator that a call was left out, where it counts them."""
+    """Let a simulator that counts its calls count one that was skipped."""
     if isinstance(simulate, CountsCalls):
         simulate.skip_call()

@@ -1,4 +1,4 @@
-"""A posterior: draws, the prior, and an estimator; stored as a folder, whose draws need no further package."""
+"""A posterior: draws, the prior, and an estimator; stored as a folder. Its draws can be read without sbi."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from metaroll.seeding import derive_seed
 __all__ = ["BORDER", "Posterior"]
 
 BORDER = "border"
-"""In the description of a posterior of the whole prior after directed rounds: least log density, on the normal scale,
-of the region where it lies."""
+"""Key in the description of a posterior of the whole prior after directed rounds: minimum log density, on the normal
+scale, in the region where it lies."""
 _REGION = "region."
 """Prefix of the weights of its region's estimator."""
 
@@ -63,7 +63,7 @@ class Posterior:
         self.region = region
         """Region of the parameters on which its estimator was trained; ``None``: the whole prior."""
         self.description: dict[str, Any] = dict(description or {})
-        """Settings and statistics of simulations and training."""
+        """Settings and statistics of its simulations and training."""
         self._estimator, self._seed = estimator, seed
         self.observed: np.ndarray | None = None if observed is None else self._features("observed", observed)[0]
         """Features of the observation, ``None`` without one."""
@@ -90,7 +90,7 @@ class Posterior:
         if self._draws is not None:
             return self._draws
         if self.observed is None:
-            raise ValueError("nothing was observed yet: posterior.at(features) tells what follows from features")
+            raise ValueError("nothing was observed yet: posterior.at(features) is the posterior given features")
         drawn: np.ndarray = self._from_estimator(NUM_DRAWS, self.observed[None], self._seed)[0]
         self._draws = drawn
         return drawn
@@ -101,7 +101,7 @@ class Posterior:
         failed, made = (self.description.get(key) for key in ("num_failed", "num_simulations"))
         if failed is None or made is None:
             return ""
-        # Lists have the usable ones of each round of training.
+        # A list has the usable ones of each round of training.
         total = sum(made) + failed + self.description.get("num_unlearned", 0) if isinstance(made, list) else made
         return f"{failed:,} of {total:,} simulations failed"
 
@@ -132,11 +132,11 @@ class Posterior:
     def at(self, observed: Any, seed: int = 0) -> Posterior:
         """The posterior of other features.
 
-        Of an estimator that was trained in one round from the prior (amortized) this holds everywhere; after rounds
-        that were directed to one observation, near that.
+        If the estimator was trained in one round from the prior (amortized), it is valid for any features; after rounds
+        that were directed to one observation, near that one.
         """
         self._needed()
-        # Without the border, which belongs to another observation
+        # Without the border, which belongs to the former observation
         description = {key: value for key, value in self.description.items() if key != BORDER}
         return Posterior(
             self.prior, observed, estimator=self._estimator, description=description, seed=seed, region=self.region
@@ -149,7 +149,7 @@ class Posterior:
             num: Number of draws.
             seed: The same seed gives the same draws.
             observed: Features of one observation, or of m; ``None`` means those of the posterior. Without an
-                estimator its draws are drawn from, with replacement.
+                estimator, its draws are resampled with replacement.
         """
         count = check_whole("num", num, 0)
         if observed is None and (self._estimator is None or self.observed is None):
@@ -165,15 +165,15 @@ class Posterior:
 
         Args:
             thetas: Sets of parameters; outside the bounds of the prior the density is 0.
-            observed: Features of one observation; ``None`` means those of the posterior. With m of them, ``thetas`` are
-                one set for each of these.
+            observed: Features of one observation; ``None`` means those of the posterior. With m of them, ``thetas`` has
+                one row for each.
 
         Raises:
             ValueError: There is no estimator, or no observation.
         """
         estimator, rows = self._needed(), self.prior.check_rows("thetas", thetas)
         if observed is None and self.observed is None:
-            raise ValueError("observed must be given: the posterior is of no observation yet")
+            raise ValueError("observed must be given: the posterior has no observation yet")
         given = np.asarray(self.observed) if observed is None else observed
         features = self._features("observed", given)
         paired = np.ndim(given) == 1 + len(self._event_shape)
@@ -195,7 +195,7 @@ class Posterior:
 
         Raises:
             FileExistsError: ``folder`` exists and is not a posterior.
-            ValueError: There is no observation, hence no draws.
+            ValueError: There is no observation, so there are no draws.
         """
         estimator, region = self._estimator, self.region
         description = {
@@ -258,7 +258,8 @@ class Posterior:
                 f"{path} holds no posterior of this version ({type(error).__name__}: {error})"
             ) from error
 
-    # ---- inside ----------------------------------------------------------------------------------------------------
+    # ---- internals
+    # ----------------------------------------------------------------------------------------------------
 
     @property
     def _event_shape(self) -> tuple[int, ...]:
@@ -268,7 +269,7 @@ class Posterior:
 
     def _needed(self) -> Estimator:
         if self._estimator is None:
-            raise ValueError("this posterior has draws alone: it has no estimator for densities or further draws")
+            raise ValueError("this posterior has draws only, and no estimator for densities or further draws")
         return self._estimator
 
     def _features(self, what: str, features: Any) -> np.ndarray:
@@ -279,7 +280,7 @@ class Posterior:
         if rows.shape[1:] != shape:
             raise ShapeError(f"{what} must have shape {shape}, or a batch of it, got {rows.shape}")
         if not np.isfinite(rows).all():
-            raise ValueError(f"{what} must be finite: the features of what was observed hold NaN or infinity")
+            raise ValueError(f"{what} must be finite, got features with NaN or infinity")
         return rows
 
     def _from_estimator(self, num: int, features: np.ndarray, seed: int) -> np.ndarray:
@@ -288,7 +289,7 @@ class Posterior:
 
     def __repr__(self) -> str:
         if self.observed is None:
-            text = f"Posterior of {', '.join(self.names)}, amortized: at(features) tells what follows from features"
+            text = f"Posterior of {', '.join(self.names)}, amortized: at(features) is the posterior given features"
             return text + (f"; {self.failures}" if self.failures else "")
         rows = zip(self.names, self.mean, self.std, self.prior.std, strict=True)
         shown = ", ".join(f"{n} = {m:.4g} +- {s:.2g} (prior +- {p:.2g})" for n, m, s, p in rows)
@@ -296,7 +297,7 @@ class Posterior:
 
 
 class _LaterEstimator:
-    """An estimator from a folder, built on first use: draws alone need no sbi."""
+    """An estimator from a folder, built on first use, since draws can be read without sbi."""
 
     def __init__(
         self, dim: int, plain: Mapping[str, Any], weights: Mapping[str, Tensor], embedding_net: nn.Module | None

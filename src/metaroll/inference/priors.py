@@ -21,14 +21,14 @@ from metaroll.seeding import as_generator
 __all__ = ["Marginal", "Prior", "TellsPrior", "as_prior"]
 
 _FURTHEST = 8.0
-"""Truncation of the standard normal: beyond it, doubles near the bound of a parameter are all the same number."""
+"""Truncation of the standard normal: beyond it, all values would be rounded to the bound of a parameter."""
 _LEAST_MASS = 1e-9
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
 @runtime_checkable
 class TellsPrior(Protocol):
-    """What describes a prior as plain data: distributions of domain parameters, and randomizers of them."""
+    """Anything that describes a prior as plain data: distributions of domain parameters, and randomizers of them."""
 
     def prior_entries(self) -> list[dict[str, Any]]:
         """An entry for each parameter, as ``Marginal.from_plain`` reads it."""
@@ -114,7 +114,7 @@ class Marginal:
     def to_normal(self, values: np.ndarray) -> np.ndarray:
         """Maps values to the space where the prior is a standard normal: ``Phi^-1(F(value))``."""
         below, above = self._sides(values)
-        # Of the smaller side, since 1 - (a number near 1) has few digits.
+        # From the smaller tail, since 1 - (a number near 1) has few digits.
         half = np.where(below < above, below, above)
         with np.errstate(divide="ignore"):
             return np.clip(np.where(below < above, 1.0, -1.0) * ndtri(half), -_FURTHEST, _FURTHEST)
@@ -126,7 +126,7 @@ class Marginal:
             low, high = ((bound - self.mean) / self.std for bound in (self.low, self.high))
             if math.isinf(low) and math.isinf(high):
                 return self.mean + self.std * normal
-            # Quantiles of the smaller side, as above: F = Phi(low) + below * mass, 1 - F = Phi(-high) + above * mass.
+            # Quantiles from the smaller tail, as above: F = Phi(low) + below * mass, 1 - F = Phi(-high) + above * mass.
             left, right = ndtr(low) + below * self._mass(), ndtr(-high) + above * self._mass()
             scaled = np.where(left < right, ndtri(np.minimum(left, 0.5)), -ndtri(np.minimum(right, 0.5)))
             return np.clip(self.mean + self.std * scaled, self.low, self.high)

@@ -20,13 +20,13 @@ _OUTSIDE = 1e-4
 _REACH = 5.0
 """Deviations of a standard normal beyond which no draws of the prior lie (6e-7 of them)."""
 _FEWEST_WITHIN, _NEAREST = 100, 0.01
-"""Draws of a posterior within reach below which the region is the nearest hundredth of the prior."""
+"""With fewer draws of a posterior within reach, the region is the nearest hundredth of the prior."""
 _CANDIDATES = 50_000
 _LEAST_ACCEPTED = 1e-3
 _MOVES, _MOVES_EACH = 20, 10
-"""Moves of a chain, plus some per dimension, until it is independent of its start."""
+"""Moves of a chain until it is independent of its start; more are added per dimension."""
 _MOST_TRIED = 64
-"""Draws of another posterior per requested one, of which too few lie in the region."""
+"""Draws of another posterior per requested one; if too few of them lie in the region, it is dropped."""
 
 
 class Estimator(Protocol):
@@ -48,7 +48,7 @@ class Estimator(Protocol):
         ...
 
     def to_plain(self) -> dict[str, Any]:
-        """All but the weights that is needed to rebuild it."""
+        """All that is needed to rebuild it, except the weights."""
         ...
 
 
@@ -68,7 +68,7 @@ class Region(NamedTuple):
     border: float
 
     def to_plain(self) -> dict[str, Any]:
-        """All but the weights of its estimator that is needed to rebuild it."""
+        """All that is needed to rebuild it, except the weights of its estimator."""
         own = {"observed": self.observed.tolist(), "border": self.border}
         return {**own, "estimator": self.estimator.to_plain()}
 
@@ -147,8 +147,8 @@ def find_region(
 ) -> Region:
     """The region that holds all but 1e-4 of a posterior.
 
-    If the posterior, far from all simulations, lies beyond the bounds of the prior, the region is the 1 % of the prior
-    with the highest posterior density: all draws of the posterior itself would be the same point at the bounds.
+    If the posterior lies far from all simulations, beyond the bounds of the prior, the region is the 1 % of the prior
+    with the highest posterior density, since all draws of the posterior itself would be one point at the bounds.
 
     Args:
         estimator: Estimator of the posterior.
@@ -169,5 +169,5 @@ def find_region(
 
 
 def _reached(normals: np.ndarray) -> np.ndarray:
-    """Which of ``(n, d)`` points may be draws of the prior at all."""
+    """Which of ``(n, d)`` points are possible draws of the prior."""
     return np.asarray((np.abs(normals) <= _REACH).all(axis=1))

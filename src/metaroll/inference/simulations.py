@@ -1,4 +1,4 @@
-"""Simulations of inference: each is run once, stored on disk, and counted if it failed."""
+"""Simulations for inference: each is run once, stored on disk, and counted if it fails."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Simulate", "SimulationStore", "Simulations", "fingerprint"]
 Simulate = Callable[[np.ndarray], Any]
 """``thetas (B, d) -> features (B, F)``, or ``(B, *shape)``; NaN where a simulation failed.
 
-One with an attribute ``names`` receives the columns of these parameters (``parameter_names.named``)."""
+A simulator with an attribute ``names`` receives the columns in that order (``parameter_names.named``)."""
 
 _PART = re.compile(r"round-(\d+)-from-(\d{7})-([0-9a-f]{12})\.npz")
 
@@ -43,7 +43,7 @@ class Simulations(NamedTuple):
     names: tuple[str, ...] | None = None
 
     def with_others(self, others: Simulations) -> Simulations:
-        """All of both."""
+        """Both, concatenated."""
         thetas, features = (np.concatenate(both) for both in zip(self[:2], others[:2], strict=True))
         return Simulations(thetas, features, self.names)
 
@@ -54,12 +54,12 @@ class Simulations(NamedTuple):
 
     @property
     def num_failed(self) -> int:
-        """How many have."""
+        """Number of simulations with finite features."""
         return int((~self.succeeded).sum())
 
     @property
     def num_usable(self) -> int:
-        """How many have not."""
+        """Number of simulations with NaN or infinity."""
         return len(self.thetas) - self.num_failed
 
     @property
@@ -70,7 +70,7 @@ class Simulations(NamedTuple):
 
 
 def fingerprint(*parts: Any) -> str:
-    """Twelve digits for JSON types: equal ones have the same."""
+    """Twelve digits that identify a value of JSON types."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:12]
 
 
@@ -96,7 +96,7 @@ class SimulationStore:
         self.num_failed = 0
         """Of both, those whose features are not finite."""
         self.num_foreign_parts = 0
-        """Files on disk of the rounds asked for that belong to other simulations."""
+        """Files on disk, of the requested rounds, that belong to other simulations."""
         if self._folder is not None:
             self._folder.mkdir(parents=True, exist_ok=True)
 
@@ -117,7 +117,7 @@ class SimulationStore:
             round_number: From 1.
             num: Number of simulations.
             mark: Identifies the distribution of the parameters (``fingerprint``).
-            draw: ``(block, count) -> (count, d)`` parameters of a block, the first ones alike for any count.
+            draw: ``(block, count) -> (count, d)``, parameters of a block; the first ones are the same for any count.
             batch_size: Simulations in one call, and in a block.
             progress: Called with the number done, ``num``, and the number of failed ones.
 
@@ -137,7 +137,7 @@ class SimulationStore:
                 self.num_made += len(thetas)
             else:
                 self.num_reused += min(len(part.thetas), num - done)
-                skip_call(simulate)  # what follows is what would have followed then
+                skip_call(simulate)  # later random numbers are the same as if it had been simulated
             parts.append(part)
             done += len(part.thetas)
             if progress is not None:
@@ -162,7 +162,7 @@ class SimulationStore:
         if example is not None and features.shape[1:] != example.features.shape[1:]:
             raise ShapeError(
                 f"simulate must return {example.features.shape[1:]} features for each set of parameters as before, got "
-                f"{features.shape[1:]}; are those in {self._folder} of another simulator? Then name another folder"
+                f"{features.shape[1:]}; if those in {self._folder} are of another simulator, use another folder"
             )
         with np.errstate(over="ignore"):
             return features.astype(np.float32)

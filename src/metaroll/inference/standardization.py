@@ -1,4 +1,4 @@
-"""Standardized features, for density estimators: what constant features would break is guarded."""
+"""Standardized features for density estimators, safe for constant features."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ __all__ = ["FeatureStandardizer"]
 
 @final
 class FeatureStandardizer(nn.Module):
-    """Features with mean 0 and deviation 1; a constant feature becomes 0, and is not divided by next to nothing.
+    """Features with mean 0 and deviation 1; a constant feature becomes 0 instead of being divided by almost 0.
 
     For density estimators, in place of their own standardization (``z_score_x="none"`` of sbi), which gives a constant
     feature a scale of 1e-14.
 
     Args:
-        features: What to standardize by, ``(N, F)``; rows with NaN (failed simulations) do not count.
+        features: Features that define mean and deviation, ``(N, F)``; rows with NaN (failed simulations) are ignored.
 
     Attributes:
         shift: Mean of each feature ``(F,)``.
@@ -28,7 +28,7 @@ class FeatureStandardizer(nn.Module):
         constant: Which features are constant, bool ``(F,)``.
 
     Raises:
-        ShapeError: ``features`` is no table.
+        ShapeError: ``features`` is not a table.
         ValueError: No row is finite.
     """
 

@@ -1,4 +1,4 @@
-"""How likely a simulation succeeds with given parameters, learned from those that failed and those that did not."""
+"""Probability that a simulation with given parameters succeeds, learned from failed and successful ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["SuccessModel"]
 _HIDDEN = 32
 _VALIDATION = 0.2
 _BATCH, _MOST_STEPS, _CHECKED, _PATIENCE = 1000, 1500, 10, 15
-"""Rows in a step, most steps, steps between validations, and of these how many without progress."""
+"""Rows per step, maximum steps, steps between validations, and validations without progress before it stops."""
 _RATE, _DECAY = 1e-2, 1e-4
 
 
@@ -23,9 +23,9 @@ _RATE, _DECAY = 1e-2, 1e-4
 class SuccessModel(nn.Module):
     """``log P(success | parameters)`` on the standard normal scale, by a small network.
 
-    What is observed is of a rollout that did not fail, so its likelihood is ``p(x, ok | theta) = P(ok | theta)
-    p(x | theta, ok)``. An estimator of the likelihood learns the second factor alone, since failed simulations have no
-    features: the first is learned here, from all simulations, wherever their parameters come from.
+    The observed rollout did not fail, so its likelihood is ``p(x, ok | theta) = P(ok | theta) p(x | theta, ok)``. An
+    estimator of the likelihood learns only the second factor, since failed simulations have no features. The first is
+    learned here, from all simulations, whatever the distribution of their parameters.
 
     Args:
         dim: d, the number of parameters.
@@ -48,7 +48,7 @@ class SuccessModel(nn.Module):
         Args:
             normals: Parameters, ``(n, d)``.
             succeeded: Which of them have finite features, bool ``(n,)``.
-            seed: Of the first weights, and of what is held out.
+            seed: Seed of the initial weights and of the held-out fifth.
         """
         generator = np.random.default_rng(derive_seed("success", seed))
         order = generator.permutation(len(normals))

@@ -21,9 +21,9 @@ __all__ = [
 CALIBRATION, COVERAGE, AT_OBSERVED = "calibration", "coverage", "calibration at the observed"
 INFORMED, BOUNDS = "uses the data", "bounds"
 _OF_NETWORKS = (CALIBRATION, COVERAGE, AT_OBSERVED, INFORMED)
-"""Checks that fail if networks are undertrained, or wider than necessary, and nothing else is wrong."""
+"""Checks that can fail merely because networks are undertrained or wider than necessary."""
 AT_MOST_WIDE = "at_most_wide"
-"""Key of their values: whether there is no evidence for too narrow or shifted a posterior."""
+"""Key in their values: whether there is no evidence that the posterior is too narrow or shifted."""
 
 Outcome = Literal["passed", "small", "failed", "note", "not checked"]
 
@@ -33,10 +33,10 @@ class Check(NamedTuple):
 
     Attributes:
         name: Name of the check.
-        outcome: ``"passed"``, ``"small"`` (a deviation that is certain, but too small to matter), ``"failed"``,
+        outcome: ``"passed"``, ``"small"`` (a deviation that is significant, but too small to matter), ``"failed"``,
             ``"note"`` (worth knowing, no reason to distrust it) or ``"not checked"``.
-        words: The result in words.
-        p_value: P value of the test, Bonferroni-corrected if there are several; ``None`` without a test.
+        words: The result as text.
+        p_value: P value of the test, Bonferroni-corrected if it has several; ``None`` without a test.
         values: The numbers behind it, JSON types.
     """
 
@@ -74,16 +74,16 @@ class Verdict:
 
     @property
     def small(self) -> tuple[str, ...]:
-        """Names of the checks that found a deviation that is certain, but too small to matter."""
+        """Names of the checks with a deviation that is significant, but too small to matter."""
         return tuple(check.name for check in self.checks if check.outcome == "small")
 
     @property
     def too_wide(self) -> bool:
-        """Whether the only failure is too wide a posterior, at the observation as well.
+        """Whether the only failure is that the posterior is too wide, at the observation as well.
 
-        No parameter is too narrow then, on average or at the observation. At the observation, regressions contradict
-        none: its 90 % intervals hold at least 80 %, and means are at most 1.5 deviations apart (a wide posterior
-        is usually centered elsewhere than one from more data).
+        Then no parameter is too narrow, on average or at the observation, and no regression contradicts it there: 90 %
+        intervals hold at least 80 %, and means are at most 1.5 deviations apart (a wide posterior is usually centered
+        elsewhere than one from more data).
         """
         checks = {check.name: check for check in self.checks}
         sure = all(name in checks and checks[name].values.get(AT_MOST_WIDE, False) for name in _OF_NETWORKS)
@@ -91,7 +91,7 @@ class Verdict:
 
     @property
     def learns_with_more(self) -> bool:
-        """Whether the only failures are those of training: more simulations help."""
+        """Whether more simulations help, since the only failures are those of training."""
         return bool(self.failed) and set(self.failed) <= set(_OF_NETWORKS)
 
     def __getitem__(self, name: str) -> Check:
@@ -118,14 +118,14 @@ class Verdict:
         if self.too_wide:
             head = (
                 f"The {whose} is wider than the data allows ({len(self.failed)} of {done} tests failed): a policy "
-                "trained on it is more careful than it need be; more simulations narrow it."
+                "trained on it is more cautious than necessary; more simulations narrow it."
             )
         elif self.failed:
             head = f"Do not train on this {whose}: {len(self.failed)} of {done} tests failed."
             leaning = [check.words for check in self.checks if check.name == BOUNDS and check.outcome == "note"]
             head += "".join(f" Note: {words}." for words in leaning)
         elif self.small:
-            head = f"The {whose} is usable: in {len(self.small)} of {done} tests it is off, but by little."
+            head = f"The {whose} is usable: it is slightly off in {len(self.small)} of {done} tests."
         else:
             head = f"The {whose} passed all {done} tests."
         width = max(len(check.name) for check in self.checks)

@@ -1,4 +1,4 @@
-"""How rollouts are run, and how samplers make features of them."""
+"""Settings of rollouts, samplers, and features of rollouts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = [
 NumWorkers = Annotated[Whole, "Rollout worker processes; results do not depend on it."]
 TransportName = Annotated[
     Literal["auto", "serial", "process", "ray"],
-    "How rollouts are run: in this process, in processes, on a Ray cluster, or as the number of workers suggests.",
+    "Where rollouts run: in this process, in worker processes, on a Ray cluster, or chosen by the number of workers.",
 ]
 Address = Annotated[
     str | None,
@@ -40,7 +40,7 @@ _Loss = Literal["raise", "drop"]
 
 
 def check_transport(num_workers: int, transport: str, address: str | None, name: str = "address") -> None:
-    """``ValueError`` where these do not go together; ``name`` is what ``address`` is called."""
+    """``ValueError`` unless these are compatible; ``name`` is the name of ``address``."""
     if transport == "serial" and num_workers > 1:
         here, there = option_text("transport", "serial"), option_text("transport", "process")
         raise ValueError(
@@ -53,11 +53,11 @@ def check_transport(num_workers: int, transport: str, address: str | None, name:
 
 
 def check_num_workers(num_workers: int, config: WorkersConfig | None) -> None:
-    """``ValueError`` where a documented ``num_workers`` and that of a config are two."""
+    """``ValueError`` if a documented ``num_workers`` and that of a config differ."""
     if isinstance(config, WorkersConfig) and config.num_workers not in (1, num_workers):
         name = option_name("num_workers")
         raise ValueError(
-            f"{name} must be that of config, {config.num_workers}, or config leave it out, got {num_workers}"
+            f"{name} must be that of config, {config.num_workers}, or be left out of it, got {num_workers}"
         )
 
 
@@ -86,7 +86,7 @@ def check_timeout(name: str, value: Any) -> None:
 
 @dataclass(frozen=True)
 class PoolTimeouts:
-    """Seconds without a sign of life before a worker is given up and replaced; ``None`` waits for ever.
+    """Seconds without a sign of life before a worker is given up and replaced; ``None`` waits forever.
 
     ``step_s`` holds between two steps of an environment and while results are sent, ``reset_s`` for resets,
     ``start_s`` until a worker has started and has imported what the engine's commands need, ``call_s`` for functions of
@@ -115,14 +115,14 @@ class PoolTimeouts:
 # ------------------------------------------------------------------------------------------------ how rollouts are run
 @dataclass(frozen=True, kw_only=True)
 class WorkersConfig(Config):
-    """How workers are had: how many, where, and when one is given up."""
+    """Settings of workers: how many, where, and when one is given up."""
 
     num_workers: NumWorkers = 1
     transport: TransportName = "auto"
     address: Address = None
     timeouts: Annotated[PoolTimeouts | None, Added(), "When a silent worker is given up (null: PoolTimeouts())."] = None
     max_retries: Annotated[
-        Count, Added(), "How often the work of a lost worker is tried again on a fresh one before it is an error."
+        Count, Added(), "Number of retries of a lost worker's work, each on a new worker, before it is an error."
     ] = 3
 
     def check(self) -> None:
@@ -133,26 +133,26 @@ class WorkersConfig(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class UnitsConfig(WorkersConfig):
-    """Settings of simulations where the caller does not choose what happens to failures."""
+    """Settings of simulations whose caller does not choose what happens after failures."""
 
     slots_per_unit: Annotated[
-        Whole | None, "Environments stepped together in a worker (null: what suits the kind of environment)."
+        Whole | None, "Environments stepped together in a worker (null: chosen by the kind of environment)."
     ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class EngineConfig(UnitsConfig):
-    """How a ``RolloutEngine`` runs rollouts."""
+    """Settings of a ``RolloutEngine``."""
 
     on_invalid: Annotated[
-        _Loss, "What becomes of rollouts with NaN or Inf: an error (raise), or they are left out and listed (drop)."
+        _Loss, "What happens to rollouts with NaN or Inf: an error (raise), or they are left out and listed (drop)."
     ] = "raise"
     on_error: Annotated[_Loss, "The same for rollouts in which the environment or the policy raises."] = "raise"
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepLimit(Config):
-    """How long the rollouts of a sampler may be."""
+    """Maximum length of the rollouts of a sampler."""
 
     max_steps: Annotated[
         Whole | None, "Rollouts are truncated after this many steps (null: the limit of the environment alone)."
@@ -161,27 +161,27 @@ class StepLimit(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class SamplerConfig(StepLimit, EngineConfig):
-    """How a ``ParallelRolloutSampler`` samples: in place of rollouts that are dropped it samples others."""
+    """Settings of a ``ParallelRolloutSampler``, which replaces dropped rollouts by new ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExplorationConfig(StepLimit, UnitsConfig):
-    """How a ``ParameterExplorationSampler`` samples."""
+    """Settings of a ``ParameterExplorationSampler``."""
 
     common_noise: Annotated[
-        bool, "Rollout j of every set of parameters has the same seed, so that returns differ by less chance."
+        bool, "Rollout j of every set of parameters has the same seed, which makes comparisons less noisy."
     ] = False
 
 
 # ------------------------------------------------------------------------------------------------- features of rollouts
 @dataclass(frozen=True, kw_only=True)
 class FeaturesConfig(Config):
-    """How rollouts become features, for simulation-based inference."""
+    """Settings of features of rollouts, for simulation-based inference."""
 
     num_segments: Annotated[
         Whole | None,
-        "Segments into which rollouts are cut, of equal length or one step less; the simulation restarts from the "
-        "recorded state with every segment. Give this or len_segments; 1 leaves rollouts whole.",
+        "Number of segments into which rollouts are cut, equally long up to one step; the simulation restarts from the "
+        "recorded state in every segment. Give this or len_segments; 1 leaves rollouts whole.",
     ] = None
     len_segments: Annotated[Whole | None, "Steps of each segment; the last one may have fewer."] = None
     stop_on_done: Annotated[
@@ -190,14 +190,14 @@ class FeaturesConfig(Config):
     ] = True
     features_of: Annotated[
         Literal["rollouts", "segments"],
-        "Segments are put together again, and each rollout has features (rollouts); or each segment has features of "
-        "its own, one after the other, and segments need one length (segments).",
+        "Whether the segments of a rollout are joined for one set of features (rollouts), or each segment has its "
+        "own, one after another, which requires segments of equal length (segments).",
     ] = "rollouts"
     series: Annotated[
         Literal["states", "observations"] | None,
-        "What features are made of, beside actions (null: states where env_spec.state_space describes them).",
+        "Inputs of the features, besides actions (null: states if env_spec.state_space describes them).",
     ] = None
-    pad_mode: Annotated[Literal["zeros", "last"], "What rollouts that ended early are filled up with."] = "zeros"
+    pad_mode: Annotated[Literal["zeros", "last"], "What fills up rollouts that ended early."] = "zeros"
 
     def check(self) -> None:
         super().check()
@@ -211,27 +211,27 @@ class FeaturesConfig(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class SimulationConfig(FeaturesConfig, UnitsConfig):
-    """How a ``SimRolloutSamplerForSBI`` simulates sets of parameters, and makes features of what comes out."""
+    """Settings of a ``SimRolloutSamplerForSBI``: simulation of parameters, and features of the results."""
 
     use_rec_act: Annotated[bool, "Play the recorded actions, instead of letting the policy act."] = True
     exact_starts: Annotated[
         bool,
-        "initial_state returns where rollouts truly started. What simulations measure there has its own noise then, "
-        "as in all other rows, so that one posterior can be asked of many recordings; else they have measured what was "
-        "recorded there, which is why they start where they do.",
+        "Whether initial_state returns the true initial states. Simulated measurements of it then have their own "
+        "noise, as in all other rows, so that one posterior is valid for many recordings; otherwise they are the "
+        "recorded ones, from which simulations start.",
     ] = False
     chained: Annotated[
         bool,
-        "The series of a simulation continues where each segment has ended, instead of where the next one starts: for "
-        "features of changes alone, where starts are off by noise of sensors, which is no change. From exact starts "
-        "the jump measures how far simulation and robot diverged in a segment.",
+        "Continue the series of a simulation where each segment ended, not where the next one starts: for features "
+        "that depend on changes only, when starts have sensor noise, which is not a change. With exact starts the jump "
+        "measures how far simulation and robot diverged in a segment.",
     ] = False
     clip_actions: Annotated[
-        bool, "Play recorded actions beyond the bounds of the environment, which clips them; else they are an error."
+        bool, "Play recorded actions beyond the bounds of the environment, which clips them; or refuse them."
     ] = False
 
     def check(self) -> None:
         super().check()
         if self.chained and self.stop_on_done and self.pad_mode == "zeros":
-            expected = "be False where rollouts that end early are filled up with zeros, which are no motion"
+            expected = "be False if rollouts that end early are filled up with zeros, which are not a motion"
             raise self.wrong("chained", expected, "stop_on_done=False, or pad_mode='last'")

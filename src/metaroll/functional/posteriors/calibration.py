@@ -1,4 +1,4 @@
-"""Whether posteriors keep what they promise: ranks, coverage, a local test, and effective sample sizes (NumPy)."""
+"""Calibration of posteriors: ranks, coverage, a local test, and effective sample sizes (NumPy)."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _FEWEST_TAIL = 10
 
 
 def sbc_ranks(truths: np.ndarray, draws: np.ndarray) -> np.ndarray:
-    """How many of L draws lie below each true parameter, ``(n, d)``; uniform on 0..L where posteriors are calibrated.
+    """Number of the L draws below each true parameter, ``(n, d)``; uniform on 0..L if posteriors are calibrated.
 
     Talts et al. 2018, algorithm 1.
 
     Args:
         truths: Parameters of n simulations, ``(n, d)``.
-        draws: Of the posterior of each, ``(n, L, d)``.
+        draws: Posterior draws for each, ``(n, L, d)``.
     """
     return (draws < truths[:, None]).sum(axis=1)
 
@@ -68,7 +68,7 @@ def normal_scores(ranks: np.ndarray, num_draws: int) -> np.ndarray:
 
 
 def score_p_values(scores: np.ndarray) -> tuple[float, float]:
-    """P values that ``normal_scores (n,)`` have mean 0, and deviation 1; both of two sides.
+    """Two-sided P values that ``normal_scores (n,)`` have mean 0, and standard deviation 1.
 
     The sum is normal, the sum of squares chi-square with n degrees of freedom (Cook, Gelman and Rubin 2006, eq. 3).
     """
@@ -82,11 +82,11 @@ def central_coverage(ranks: np.ndarray, num_draws: int, level: float) -> np.ndar
     """Share of true parameters inside the central intervals of ``level``, ``(d,)``.
 
     Args:
-        ranks: ``(n, d)`` of ``sbc_ranks``.
-        num_draws: L, of which they are ranks.
+        ranks: Ranks from ``sbc_ranks``, ``(n, d)``.
+        num_draws: L, the number of draws behind each rank.
         level: 0.9 for intervals that should hold 90 %.
     """
-    # A rank stands for a part 1 / (L + 1) of all quantiles; what of it lies inside counts, so that no L is favored.
+    # A rank stands for a part 1 / (L + 1) of all quantiles; its overlap with the interval counts, for any L.
     low, high = 0.5 * (1.0 - level) * (num_draws + 1), 0.5 * (1.0 + level) * (num_draws + 1)
     inside = np.clip(np.minimum(ranks + 1, high) - np.maximum(ranks, low), 0.0, 1.0)
     shares: np.ndarray = inside.mean(axis=0)
@@ -94,7 +94,7 @@ def central_coverage(ranks: np.ndarray, num_draws: int, level: float) -> np.ndar
 
 
 def tarp_fractions(truths: np.ndarray, draws: np.ndarray, references: np.ndarray) -> np.ndarray:
-    """Share of draws nearer to a random point than the truth is, ``(n,)``; uniform where posteriors are calibrated.
+    """Share of draws nearer to a random point than the truth is, ``(n,)``; uniform if posteriors are calibrated.
 
     Tests of accuracy with random points (Lemos et al. 2023, algorithm 2), with Euclidean distances.
 
@@ -117,7 +117,7 @@ def local_two_sample_test(
     generator: np.random.Generator,
     num_permutations: int = 500,
 ) -> float:
-    """P value that truths and draws are alike at one observation: a local classifier two-sample test.
+    """P value that truths and draws have the same distribution at one observation: a local classifier two-sample test.
 
     The statistic is that of l-C2ST (Linhart, Gramfort and Rodrigues 2023, eq. 7): the mean squared distance of the
     classifier from indecision over draws at the observation. The classifier is a least-squares one of Legendre
@@ -127,11 +127,11 @@ def local_two_sample_test(
     Args:
         truths: Parameters of n simulations ``(n, d)``, each in units of its own posterior (mean 0, deviation 1).
         draws: Draws of the posterior of each, in the same units, ``(n, K, d)``.
-        contexts: What was simulated, ``(n, k)`` numbers of about unit size.
+        contexts: Features of the simulations, ``(n, k)``, of about unit scale.
         draws_there: Draws at the observation in units of its posterior, ``(m, d)``.
         context_there: The observation, ``(k,)``.
         generator: Chooses the draws that serve as truths.
-        num_permutations: How many.
+        num_permutations: Number of permutations.
     """
     count, num_items = len(truths), draws.shape[1] + 1
     points = np.concatenate([truths[:, None], draws], axis=1).reshape(count * num_items, -1)
@@ -151,7 +151,7 @@ def local_two_sample_test(
 
 
 def local_weights(contexts: np.ndarray, there: np.ndarray) -> np.ndarray:
-    """``(n,)`` numbers w so that ``w @ values`` is what a linear regression on ``contexts`` predicts at ``there``.
+    """Weights w ``(n,)``: ``w @ values`` is the prediction of a linear regression on ``contexts`` at ``there``.
 
     The sum of their squares is the variance of that prediction, in units of the variance of a value.
 
@@ -167,7 +167,7 @@ def local_weights(contexts: np.ndarray, there: np.ndarray) -> np.ndarray:
 def _polynomials(points: np.ndarray, contexts: np.ndarray) -> np.ndarray:
     """Legendre polynomials of degree 2 of ``Phi(points)``, alone and times the context, ``(n, (1 + k) d (d + 3) / 2)``.
 
-    They are bounded: a truth that lies far outside counts as one, and does not outweigh all others.
+    They are bounded, so that one truth far outside does not outweigh all others.
     """
     place = 2.0 * ndtr(points) - 1.0
     rows, columns = np.triu_indices(points.shape[1])
@@ -179,7 +179,7 @@ def _polynomials(points: np.ndarray, contexts: np.ndarray) -> np.ndarray:
 
 
 def rank_p_value(value: float, reference: np.ndarray) -> float:
-    """Share of ``reference`` that is at least ``value``, itself counted in: an exact p value where all are alike."""
+    """Share of ``reference`` and ``value`` that is at least ``value``: an exact p value if all are exchangeable."""
     return float((1 + (reference >= value).sum()) / (1 + len(reference)))
 
 
@@ -206,25 +206,24 @@ def tail_p_value(value: float, reference: np.ndarray) -> float:
 
 
 def effective_sample_size(log_weights: np.ndarray) -> float:
-    """``(sum w)^2 / sum w^2`` (Kish): how many equally weighted samples weighted ones are worth."""
+    """``(sum w)^2 / sum w^2`` (Kish): the number of equally weighted samples that weighted ones are worth."""
     weights = np.exp(log_weights - np.max(log_weights))
     return float(weights.sum() ** 2 / (weights**2).sum())
 
 
 def latent_normal(latents: np.ndarray, unseen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The normal base of a flow under which its simulations are likeliest: a last affine layer, in closed form.
+    """The maximum likelihood normal base of a flow: a last affine layer, in closed form.
 
-    Training that stops when other simulations no longer gain by it leaves a mean and correlations in latents z, the
-    same in both. Both are taken from all simulations. Deviations are not: a flow that has learned its simulations by
-    heart makes them too narrow. The log likelihood of latents it has not seen, ``-n log s - sum z^2 / (2 s^2)``, is
-    largest where ``s^2`` is the mean of their ``z^2``: above 1 where too much was learned, below where too little was.
-
-    Ten more latents, standard normal ones, keep few of them from saying much (for deviations, the mode where the prior
-    of ``s^2`` is an inverse gamma one with shape 4 and scale 5).
+    Training with early stopping leaves a mean and correlations in latents z, the same in training and validation
+    simulations. Both are estimated from all simulations. Deviations are not, since an overfitted flow makes those of
+    its training simulations too narrow. The log likelihood of unseen latents, ``-n log s - sum z^2 / (2 s^2)``, is
+    largest where ``s^2`` is the mean of their ``z^2``: above 1 after overfitting, below 1 after underfitting. Ten
+    additional standard normal latents regularize the estimate (for deviations it is the mode with an inverse gamma
+    prior of ``s^2`` with shape 4 and scale 5).
 
     Args:
-        latents: What the flow makes of the parameters of all simulations, ``(n, d)``; standard normal if it is right.
-        unseen: Of simulations it has not seen, ``(m, d)``.
+        latents: Latents of the parameters of all simulations, ``(n, d)``; standard normal if the flow is right.
+        unseen: Latents of simulations it has not seen, ``(m, d)``.
 
     Returns:
         Mean ``(d,)``, and lower triangular root of the covariance ``(d, d)``.
@@ -240,12 +239,12 @@ def latent_normal(latents: np.ndarray, unseen: np.ndarray) -> tuple[np.ndarray, 
 
 
 def mixture_factor(draws: np.ndarray) -> float:
-    """By how much narrower the members of a mixture must be than each alone, so that their mixture is right.
+    """Factor of the width of each member of an ensemble for which their mixture has the right width.
 
-    Of K networks that were trained apart, each is right with variance W. Their means differ by chance: by B, the
-    variance between them. The middle of all errs by ``W - B`` (of the error of a member's mean, a part of variance v is
-    its own; B is ``v (1 - 1 / K)``, and that much less is left of it in the middle). The mixture has the variance ``f^2
-    W + B`` where members are f times as wide: right with ``f^2 = 1 - 2 B / W``.
+    Each of K networks, trained independently, is right with variance W. Their means differ by chance, with variance B
+    between them. The mean of all has squared error ``W - B`` (the error of a member's mean has a part of its own, with
+    variance v; B is ``v (1 - 1 / K)``, and averaging removes as much of the error). If members are f times as wide, the
+    mixture has variance ``f^2 W + B``, which is right for ``f^2 = 1 - 2 B / W``.
 
     Args:
         draws: L draws of each of K members for n observations, ``(K, n, L, d)``.

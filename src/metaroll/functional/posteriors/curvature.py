@@ -8,9 +8,9 @@ __all__ = ["covariance_of_information", "difference_points", "draws_of_informati
 
 
 def difference_points(point: np.ndarray, step: float) -> np.ndarray:
-    """Where a function has to be known for its derivatives at ``point (d,)`` of the unit cube, ``(2 d, d)``.
+    """Points for finite differences at ``point (d,)`` of the unit cube, ``(2 d, d)``.
 
-    A step to each side along each axis, those that go up first; what lies outside is moved to the border.
+    A step to each side along each axis, upward steps first; points outside are moved to the border.
     """
     moves = step * np.eye(len(point))
     return np.clip(np.concatenate([point + moves, point - moves]), 0.0, 1.0)
@@ -38,7 +38,7 @@ def jacobian_of_differences(point: np.ndarray, value: np.ndarray, points: np.nda
 def covariance_of_information(information: np.ndarray) -> np.ndarray:
     """Covariance ``(d, d)`` of parameters whose prior is uniform on the unit cube: ``(information + 12 I)^-1``.
 
-    The variance of that prior, 1/12, is what is left where nothing is known.
+    Without information it is the variance of that prior, 1/12.
 
     Args:
         information: ``J' J / variance``: Gauss and Newton's approximation of the curvature of
@@ -52,13 +52,13 @@ def draws_of_information(
 ) -> np.ndarray:
     """Draws ``(num, d)`` of ``exp(-(x - point)' information (x - point) / 2)`` on the unit cube.
 
-    Uniform where nothing is known. Made by sampling importance resampling (Rubin 1988) from a normal distribution of
-    twice the covariance, of twenty times as many.
+    Uniform without information. By sampling importance resampling (Rubin 1988), from twenty times as many draws of a
+    normal distribution with twice the covariance.
 
     Args:
-        point: Where the density is highest, ``(d,)``.
+        point: The mode, ``(d,)``.
         information: Curvature there, ``(d, d)``.
-        num: How many.
+        num: Number of draws.
         generator: Source of randomness.
     """
     root = np.linalg.cholesky(2.0 * covariance_of_information(information))

@@ -1,4 +1,4 @@
-"""How far a point lies from a cloud of simulated ones (NumPy)."""
+"""Distances of points from a cloud of simulated ones (NumPy)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ __all__ = ["mahalanobis_distances", "neighbor_distances", "shrunk_covariance"]
 
 
 def shrunk_covariance(rows: np.ndarray) -> np.ndarray:
-    """Covariance ``(d, d)`` of ``rows (n, d)``, pulled towards a multiple of the identity (Ledoit and Wolf 2004).
+    """Covariance ``(d, d)`` of ``rows (n, d)``, shrunk towards a multiple of the identity (Ledoit and Wolf 2004).
 
-    It can be inverted where there are fewer rows than dimensions, too.
+    It is invertible even with fewer rows than dimensions.
     """
     count, dim = rows.shape
     centered = rows - rows.mean(axis=0)
@@ -36,8 +36,8 @@ def neighbor_distances(points: np.ndarray, cloud: np.ndarray, num_neighbors: int
     Args:
         points: ``(m, d)``.
         cloud: ``(n, d)``.
-        num_neighbors: How many of them.
-        own: The points are the cloud: none is its own neighbor.
+        num_neighbors: Number of neighbors.
+        own: Whether the points are the cloud itself; then no point is its own neighbor.
     """
     distances = np.atleast_2d(KDTree(cloud).query(points, num_neighbors + own)[0].reshape(len(points), -1))
     return distances[:, 1:].mean(axis=1) if own else distances.mean(axis=1)

@@ -5,10 +5,10 @@ with ``F(y) = u``, where F is the distribution of a uniform number in (-1, 1) pl
 
     F(y) = e / 2 [G((y + 1) / e) - G((y - 1) / e)],   G(t) = t Phi(t) + phi(t),   F'(y) = [Phi((y + 1) / e) - ...] / 2
 
-It is then divided by its deviation, ``sqrt(1 / 3 + e^2)``. A posterior of one width everywhere on the flat scale is
-``1 / phi(z)`` times as wide on the normal one: there a network would have to learn from few simulations that widths
-vary with the place. Without soft edges (e = 0) networks leave a part of their density outside of the bounds, and what
-is left inside is too narrow: a normal with the deviation of a uniform, cut at the uniform's ends, has 0.83 of it.
+It is then divided by its deviation, ``sqrt(1 / 3 + e^2)``. A posterior of constant width on the flat scale is
+``1 / phi(z)`` times as wide on the normal one: there a network would have to learn from few simulations how the width
+varies. Without soft edges (e = 0) networks leave a part of their density outside the bounds, and the rest is too
+narrow: a normal with the deviation of a uniform, cut at the uniform's ends, has 0.83 of it.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from torch import Tensor
 __all__ = ["EDGE", "flat_of_normal", "log_flat_slope", "normal_of_flat"]
 
 EDGE = 0.2
-"""e: with less of it posteriors that end at a bound are narrow, with more those inside are wide."""
+"""e. If it is smaller, posteriors at a bound become too narrow; if larger, those inside become too wide."""
 _SCALE = math.sqrt(1.0 / 3.0 + EDGE * EDGE)
 _LEAST_SHARE = 1e-12
-"""Of the prior; what lies beyond has all the same normal score, -7.03 or 7.03."""
+"""Smallest share of the prior: beyond it, normal scores are all -7.03 or 7.03."""
 _OUTERMOST = -1.0 - 9.0 * EDGE
 """Where the share is 1e-20."""
 _TABLE = 2001
@@ -34,7 +34,7 @@ _TABLE = 2001
 def flat_of_normal(normals: Tensor, flat: Tensor) -> Tensor:
     """``normals (..., d)`` with those columns that are ``flat (d,)`` (bool) on the flat scale, in double precision."""
     wanted = normals.to(torch.float64)
-    low = -wanted.abs()  # the scale is odd; below the middle small shares are precise
+    low = -wanted.abs()  # an odd function; small shares are precise below the middle
     grid, scores = (entries.to(low.device) for entries in _table())
     low = torch.maximum(low, scores[0])
     right = torch.searchsorted(scores, low.contiguous()).clamp(1, len(scores) - 1)
@@ -46,7 +46,7 @@ def flat_of_normal(normals: Tensor, flat: Tensor) -> Tensor:
 
 
 def normal_of_flat(points: Tensor, flat: Tensor) -> Tensor:
-    """The inverse of ``flat_of_normal``, in double precision; next to a bound it is the same for all."""
+    """The inverse of ``flat_of_normal``, in double precision; close to a bound it is constant."""
     places = points.to(torch.float64)
     scores = _score(torch.clamp(-places.abs() * _SCALE, _OUTERMOST, 0.0)).abs()
     most = -float(torch.special.ndtri(torch.tensor(_LEAST_SHARE, dtype=torch.float64)))
@@ -58,7 +58,7 @@ def log_flat_slope(normals: Tensor, points: Tensor, flat: Tensor) -> Tensor:
 
     Args:
         normals: Normal scores.
-        points: The same as ``flat_of_normal`` gave them.
+        points: Their values on the flat scale, from ``flat_of_normal``.
         flat: Which columns are flat, bool ``(d,)``.
     """
     each = _log_slope(normals.to(torch.float64), -points.to(torch.float64).abs() * _SCALE)
@@ -66,14 +66,14 @@ def log_flat_slope(normals: Tensor, points: Tensor, flat: Tensor) -> Tensor:
 
 
 def _log_slope(scores: Tensor, places: Tensor) -> Tensor:
-    """``log |dy / dz|`` at normal ``scores`` that are ``places`` at most 0 before their division by the deviation."""
+    """``log |dy / dz|`` at normal ``scores``, whose ``places`` (before the division by the deviation) are at most 0."""
     density = 0.5 * (_below((places + 1.0) / EDGE) - _below((places - 1.0) / EDGE))
     log_phi = -0.5 * scores.square() - 0.5 * math.log(2.0 * math.pi)
     return log_phi - torch.log(density) - math.log(_SCALE)
 
 
 def _score(places: Tensor) -> Tensor:
-    """Normal scores of ``places`` at most 0."""
+    """Normal scores of ``places``, all at most 0."""
     shares = 0.5 * EDGE * (_integral((places + 1.0) / EDGE) - _integral((places - 1.0) / EDGE))
     return torch.special.ndtri(shares)
 

@@ -16,12 +16,12 @@ def linear_gaussian_posterior(
 
     Features are modeled as ``c + J theta + noise``, fitted to simulations by least squares; then the covariance is
     ``(I + J' S^-1 J)^-1`` (Bishop 2006, eqs. 2.116 and 2.117). A synthetic likelihood (Wood 2010) with a linear mean:
-    parameters may be drawn from any distribution. The bias of ``J' S^-1 J`` by noise in J is subtracted; the mean is
-    computed relative to the center of the parameters, so that this is not multiplied by their distance from 0.
+    parameters may have any distribution. The bias of ``J' S^-1 J`` by noise in J is subtracted; the mean is
+    computed relative to the center of the parameters, so that errors of J are not multiplied by its distance from 0.
 
     Args:
         points: Parameters of n simulations, on the scale where their prior is standard normal, ``(n, d)``.
-        features: ``(n, F)``, each of which varies.
+        features: ``(n, F)``, none of them constant.
         observed: ``(F,)``.
     """
     count, dim = points.shape

@@ -1,4 +1,4 @@
-"""Populations of weighted particles: kernels that perturb them, weights that correct for it, regression, smoothing."""
+"""Populations of weighted particles: perturbation kernels, their importance weights, regression, and smoothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
 
 Kernel = Literal["normal", "componentwise", "uniform"]
 _FLOOR = 1e-12
-"""Least variance: particles that all are the same would have a kernel without a density."""
+"""Minimum variance: if all particles were equal, the kernel would have no density."""
 
 
 def effective_sample_size(weights: np.ndarray) -> float:
@@ -37,7 +37,7 @@ def weighted_covariance(rows: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def kernel_scale(kind: Kernel, particles: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """What noise is multiplied with, a lower triangular ``(d, d)``.
+    """Scale of a kernel's noise, a lower triangular ``(d, d)``.
 
     Args:
         kind: ``"normal"``: twice the covariance of the particles (Filippi et al. 2013, section 3.1);
@@ -66,7 +66,7 @@ def importance_weights(
     weights: np.ndarray,
     scale: np.ndarray,
 ) -> np.ndarray:
-    """Weights of particles that a kernel has drawn: prior over the density they were drawn from, adding up to 1.
+    """Importance weights of particles drawn by a kernel: prior over proposal density, adding up to 1.
 
     ``w_i ~ pi(theta_i) / sum_j w_j K(theta_i | theta_j)`` (Toni et al. 2009, step S2; Beaumont et al. 2009, eq. 3).
 
@@ -74,13 +74,13 @@ def importance_weights(
         kind: The kernel.
         rows: The new particles, ``(n, d)``.
         log_prior: Log density of the prior there, ``(n,)``.
-        particles: Those that they were drawn from, ``(k, d)``.
-        weights: Theirs, ``(k,)``.
-        scale: What the kernel's noise was multiplied with.
+        particles: The particles that they were drawn from, ``(k, d)``.
+        weights: Weights of those, ``(k,)``.
+        scale: Scale of the kernel's noise (``kernel_scale``).
     """
     moved = rows[:, None] - particles[None]
     noise = solve_triangular(scale, moved.reshape(-1, moved.shape[2]).T, lower=True).T.reshape(moved.shape)
-    if kind == "uniform":  # its constants, and those of the normal, are the same for all
+    if kind == "uniform":  # constants of the densities are the same for all, and cancel
         log_kernel = np.where((np.abs(noise) <= 1.0 + 1e-9).all(axis=2), 0.0, -np.inf)
     else:
         log_kernel = -0.5 * np.square(noise).sum(axis=2)
@@ -92,16 +92,16 @@ def importance_weights(
 def regression_adjusted(
     rows: np.ndarray, features: np.ndarray, observed: np.ndarray, distances: np.ndarray, weights: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Particles moved to where they would be, had their features been those observed (Beaumont et al. 2002, 2.2).
+    """Particles adjusted to the observed features by regression (Beaumont et al. 2002, section 2.2).
 
     ``theta_i - (s_i - s_obs) B``, with B of a linear regression whose weights are those of the particles times
-    Epanechnikov's ``1 - (distance / largest)^2``. With fewer than five particles for each coefficient they stay.
+    Epanechnikov's ``1 - (distance / largest)^2``. With fewer than five particles per coefficient they are not adjusted.
 
     Args:
         rows: Particles ``(n, d)``, on a scale without bounds.
         features: Their features ``(n, F)``.
         observed: ``(F,)``.
-        distances: Of their features from the observed ones, ``(n,)``.
+        distances: Distances of their features from the observed ones, ``(n,)``.
         weights: ``(n,)``, adding up to 1.
 
     Returns:
@@ -122,13 +122,13 @@ def regression_adjusted(
 
 
 def systematic_choice(weights: np.ndarray, num: int, generator: np.random.Generator) -> np.ndarray:
-    """``num`` row numbers drawn by ``weights (n,)``, in order, as evenly as can be (systematic resampling).
+    """``num`` row numbers drawn by ``weights (n,)``, in order and as evenly as possible (systematic resampling).
 
     Kitagawa 1996: a row comes ``floor`` or ``ceil`` of ``num * weight`` times.
 
     Args:
-        weights: Not negative, adding up to 1.
-        num: How many.
+        weights: Nonnegative, adding up to 1.
+        num: Number of draws.
         generator: Source of randomness.
     """
     places = (np.arange(num) + generator.random()) / num

@@ -18,11 +18,11 @@ def matern_frequencies(num: int, dim: int, length_scale: float, nu: float, seed:
     (Ramos, Possas and Fox 2019, section IV-C).
 
     Args:
-        num: How many.
-        dim: Dimension of what the kernel compares.
-        length_scale: Of the kernel.
+        num: Number of frequencies.
+        dim: Dimension of the inputs of the kernel.
+        length_scale: Length scale of the kernel.
         nu: Smoothness of the kernel: 2.5 for Matern 5/2.
-        seed: Of the scrambling.
+        seed: Seed of the scrambling.
     """
     points = qmc.Halton(dim + 1, rng=np.random.default_rng(seed)).random(num)
     points = np.clip(points, 1e-12, 1.0 - 1e-12)
@@ -30,7 +30,7 @@ def matern_frequencies(num: int, dim: int, length_scale: float, nu: float, seed:
 
 
 def median_distance(rows: np.ndarray, most: int = 500) -> float:
-    """Median Euclidean distance between two of the first ``most`` rows ``(n, dim)``; 1 where all are one."""
+    """Median Euclidean distance between two of the first ``most`` rows ``(n, dim)``; 1 if they are all the same."""
     distances = pdist(rows[:most])
     middle = float(np.median(distances)) if distances.size else 0.0
     return middle if middle > 0.0 else 1.0

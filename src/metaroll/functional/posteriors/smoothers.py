@@ -1,4 +1,4 @@
-"""Whether numbers can be predicted from features: ridge regressions on them, and on a Gaussian kernel (NumPy)."""
+"""Predictability of numbers from features: ridge regressions, linear and with a Gaussian kernel (NumPy)."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Predicted(NamedTuple):
     """Result of the best of the regressions.
 
     Attributes:
-        share: Of the variance that is predicted for those left out (R^2), at least 0.
-        there: Prediction for the row that was asked about.
-        rest: Deviation of those left out from what was predicted for them.
+        share: Share of the variance that is predicted, leaving one out (R^2), at least 0.
+        there: Prediction for the other row.
+        rest: Standard deviation of the leave-one-out errors.
     """
 
     share: float
@@ -32,7 +32,7 @@ class Predicted(NamedTuple):
 
 
 class _Kernel(NamedTuple):
-    """A centered kernel of n rows by its eigenvectors, and of another row with them."""
+    """Eigendecomposition of the centered kernel of n rows, and the kernel of another row with them."""
 
     vectors: np.ndarray
     values: np.ndarray
@@ -40,14 +40,14 @@ class _Kernel(NamedTuple):
 
 
 class Smoothers:
-    """Regressions on rows of features, of which each predicts ``y`` by ``mean + K (K + ridge)^-1 (y - mean)``.
+    """Regressions on rows of features. Each predicts ``y`` by ``mean + K (K + ridge)^-1 (y - mean)``.
 
-    K is one of two kernels, centered: the inner product of rows (a linear regression), and Gaussian, of the width of
-    their median distance. Kernel ridge regression: Murphy 2012, section 14.4.3.
+    K is one of two centered kernels: the inner product of rows (a linear regression), or a Gaussian as wide as their
+    median distance. Kernel ridge regression: Murphy 2012, section 14.4.3.
 
     Args:
         rows: Features of n simulations, ``(n, k)``, of about unit size.
-        there: Those of another one, ``(k,)``.
+        there: Features of another one, ``(k,)``.
     """
 
     def __init__(self, rows: np.ndarray, there: np.ndarray) -> None:
@@ -57,11 +57,11 @@ class Smoothers:
         self._kernels = [_centered(both @ rows.T), _centered(gaussian)]
 
     def p_value(self, values: np.ndarray) -> float:
-        """P value of the first of ``values (n, 1 + P)`` among the P others, drawn under independence of the features.
+        """P value of the first column of ``values (n, 1 + P)``; the others are drawn independently of the features.
 
-        The statistic is the largest of ``y' S y / y' y`` over all regressions S, each in deviations of its values over
-        all columns; every column is treated alike, so that the test is exact where columns can be exchanged. With
-        residuals for y it is a test of conditional moments (Bierens 1982; with kernels Muandet et al. 2020, section 4).
+        The statistic is the largest of ``y' S y / y' y`` over all regressions S, each standardized by its values in all
+        columns. All columns are treated alike, so the test is exact if they are exchangeable. With residuals for y it
+        is a test of conditional moments (Bierens 1982; with kernels Muandet et al. 2020, section 4).
         """
         centered = values - values.mean(axis=0)
         total = np.square(centered).sum(axis=0) + _TINY
@@ -78,7 +78,7 @@ class Smoothers:
     def predicted(self, values: np.ndarray) -> Predicted:
         """Prediction of ``values (n,)`` by the regression with the smallest held-out error.
 
-        Errors of leaving one out are those of the fit over ``1 - leverage`` (Hastie, Tibshirani and Friedman 2009, eq.
+        Leave-one-out errors are those of the fit over ``1 - leverage`` (Hastie, Tibshirani and Friedman 2009, eq.
         7.64).
         """
         count, mean = len(values), values.mean()
@@ -91,7 +91,7 @@ class Smoothers:
                 shrinkage = _shrinkage(kernel, ridge)
                 leverages = np.square(kernel.vectors) @ shrinkage + 1.0 / count
                 errors = (centered - kernel.vectors @ (shrinkage * turned)) / np.maximum(1.0 - leverages, 1e-3)
-                total = float(np.square(errors).sum()) + _TINY  # of numbers that are all the same, nothing is predicted
+                total = float(np.square(errors).sum()) + _TINY  # constant values have no variance to predict
                 if total < best[0]:
                     weights = kernel.vectors @ (turned / (kernel.values + ridge * kernel.values.sum() + _TINY))
                     best = total, float(mean + kernel.there @ weights)
@@ -107,7 +107,7 @@ def _shrinkage(kernel: _Kernel, ridge: float) -> np.ndarray:
 
 
 def _centered(kernel: np.ndarray) -> _Kernel:
-    """The kernel ``(n + 1, n)`` of rows, and of one more row, with the mean of rows taken off in its feature space."""
+    """The kernel ``(n + 1, n)`` of rows and one more row, centered by the mean of rows in feature space."""
     means = kernel[:-1].mean(axis=0)
     centered = kernel - means - kernel.mean(axis=1, keepdims=True) + means.mean()
     values, vectors = np.linalg.eigh(0.5 * (centered[:-1] + centered[:-1].T))

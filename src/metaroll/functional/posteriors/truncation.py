@@ -1,4 +1,4 @@
-"""Draws of a standard normal within a region that is known by a density and its border alone (NumPy)."""
+"""Draws of a standard normal within a region that is defined by a density and its border (NumPy)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 __all__ = ["truncated_normal_chains"]
 
 _WIDTH = 8.0
-"""Width of the first bracket in deviations of the region: it reaches over nearly all of a normal one."""
+"""Width of the first bracket in deviations of the region, which covers nearly all of a normal one."""
 _MOST_TRIES = 200
-"""A bracket that has shrunk as often as this is nothing but its own point, which stays."""
+"""After this many shrinkages a bracket is only its own point, and the chain stays there."""
 
 
 def truncated_normal_chains(
@@ -25,21 +25,21 @@ def truncated_normal_chains(
     """The last points of Markov chains whose distribution is the standard normal within a region, ``(n, d)``.
 
     The region is ``{x: log_density(x) >= border}``, of any shape. Each move is slice sampling along a random line
-    through the point (hit-and-run; Neal 2003, sections 4.1 and 5). On a line, what lies under the height of a standard
-    normal is an interval that is known exactly; of it, a bracket of random position around the point shrinks towards it
-    until a point of the region is found, as in Neal's figure 5, which needs no convex region. Every move leaves the
-    standard normal within the region as it is, however small that is.
+    through the point (hit-and-run; Neal 2003, sections 4.1 and 5). On a line, the slice of a standard normal is an
+    interval that is known exactly. Within it, a bracket at a random position around the point shrinks towards the point
+    until a candidate lies in the region, as in Neal's figure 5, which needs no convex region. Every move leaves the
+    standard normal within the region invariant, however small that is.
 
-    Chains do as many moves each, but not in step: a call of ``log_density`` has a candidate of every chain that is not
-    done.
+    All chains make the same number of moves, but not in step: a call of ``log_density`` has a candidate of every
+    unfinished chain.
 
     Args:
         starts: A point of the region for each chain, ``(n, d)``.
         log_density: ``(k, d) -> (k,)``; NaN lies outside.
-        border: Least value of it within the region.
-        scale: Lower triangular ``(d, d)``, about the root of the region's covariance: what directions are multiplied
-            with, so that narrow valleys are followed.
-        num_moves: Of every chain.
+        border: Minimum log density within the region.
+        scale: Lower triangular ``(d, d)``, about the root of the region's covariance. Directions are multiplied by it,
+            so that narrow valleys are followed.
+        num_moves: Number of moves of every chain.
         generator: Source of randomness.
     """
     points = np.array(starts, dtype=np.float64)

@@ -1,1 +1,1 @@
-"""Time series: what is computed of them, and how far apart they are."""
+"""Time series: features, noise, and distances."""

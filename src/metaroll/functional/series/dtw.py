@@ -1,4 +1,4 @@
-"""Dynamic time warping: the least cost of aligning two series, for many pairs of series at once.
+"""Dynamic time warping: the minimum cost of aligning two series, for many pairs of series at once.
 
 A warping path begins with the first steps of both series, ends with the last step of the first and (unless the end is
 open) the last of the second, and makes the moves of a step pattern in between. Distances of steps are Euclidean. The
@@ -24,18 +24,18 @@ from metaroll.functional.series.step_patterns import StepPattern, step_pattern_o
 __all__ = ["check_open_end", "dtw_distances", "dtw_path"]
 
 _STEPS = ((1, 1), (1, 0), (0, 1))
-"""The moves of symmetric1, symmetric2 and their like, which have a loop of their own."""
+"""The moves of symmetric1, symmetric2 and similar patterns, which have their own loop."""
 _CELLS_PER_THREAD = 2**19
-"""Pairs of steps that are worth a thread: about a millisecond."""
+"""Minimum number of pairs of steps per thread: about a millisecond."""
 _MOST_CELLS = 2**22
-"""Pairs of steps for which NumPy and torch have memory at once, in a diagonal of several pairs of series."""
+"""Maximum number of pairs of steps in memory at once, for NumPy and torch, in a diagonal of several pairs of series."""
 
 
 def dtw_distances(x: Any, y: Any, step_pattern: Any = "symmetric2", *, open_end: bool = False) -> Array:
     """DTW distances of pairs of series: the costs of their best warping paths, not normalized.
 
-    Computed in float64: on the CPU by a loop that numba compiles (once it has been asked for enough, see
-    ``functional/kernels.py``) or by NumPy, with the same bits; elsewhere by torch, diagonal by diagonal.
+    Computed in float64: on the CPU by a loop that numba compiles (after enough calls, see ``functional/kernels.py``) or
+    by NumPy, with the same bits; elsewhere by torch, diagonal by diagonal.
 
     Args:
         x: First series of each pair, shape ``(..., n, D)``: n steps of D numbers; array, or tensor on any device.
@@ -49,7 +49,7 @@ def dtw_distances(x: Any, y: Any, step_pattern: Any = "symmetric2", *, open_end:
 
     Raises:
         ShapeError: The shapes do not fit, or a series is empty.
-        TypeError: ``x`` or ``y`` holds no real numbers; or ``step_pattern`` is none.
+        TypeError: ``x`` or ``y`` does not hold real numbers, or ``step_pattern`` is not a step pattern.
         ValueError: ``open_end`` with a pattern that has no norm; or no path of the pattern leads through n and m steps.
     """
     pattern = step_pattern_of(step_pattern)
@@ -69,12 +69,12 @@ def dtw_distances(x: Any, y: Any, step_pattern: Any = "symmetric2", *, open_end:
 
 def check_open_end(pattern: StepPattern) -> None:
     """Raises:
-    ValueError: Paths of this pattern that end in different steps cannot be compared.
+    ValueError: The costs of paths of this pattern that end in different steps are not comparable.
     """
     if pattern.norm == "none":
         raise ValueError(
             f"the step pattern {pattern.name!r} has no open end, since the costs of its paths cannot be normalized; "
-            "take one that can be: 'symmetric2', 'asymmetric', or a Rabiner-Juang pattern with weighting 'c' or 'd'"
+            "use one that can: 'symmetric2', 'asymmetric', or a Rabiner-Juang pattern with weighting 'c' or 'd'"
         )
 
 
@@ -102,7 +102,7 @@ def _distances(xp: ModuleType, x: Any, y: Any, pattern: StepPattern, open_end: b
     if not (reached.any() if open_end else reached[-1]):
         raise ValueError(
             f"no warping path of the step pattern {pattern.name!r} leads through series of {n} and {m} steps"
-            + ("" if open_end else "; series of more alike lengths, or a pattern without bounds on its slope, have one")
+            + ("" if open_end else "; use series of similar length, or a pattern without bounds on its slope")
         )
     valid = xp.isfinite(x).reshape(len(x), n * dims).all(-1) & xp.isfinite(y).reshape(len(y), m * dims).all(-1)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -126,7 +126,7 @@ def _reachable(pattern: StepPattern, n: int, m: int) -> np.ndarray:
 
 
 def _last_rows(xp: ModuleType, x: Any, y: Any, pattern: StepPattern) -> Any:
-    """Least costs ``(P, m)`` of paths through all steps of ``x`` that end in each step of ``y``; inf where none do."""
+    """Minimum costs ``(P, m)`` of paths through all steps of ``x`` that end in each step of ``y``; inf if none does."""
     if xp is np:
         weights = _step_weights(pattern)
         name = "warp_by_moves" if weights is None else "warp_by_steps"
@@ -139,7 +139,7 @@ def _last_rows(xp: ModuleType, x: Any, y: Any, pattern: StepPattern) -> Any:
 
 
 def _step_weights(pattern: StepPattern) -> list[float] | None:
-    """Weights of ``_STEPS``, each for the distance of the pair where it ends; ``None`` for any other pattern."""
+    """Weights of ``_STEPS``, each for the distance of the pair where the step ends; ``None`` for any other pattern."""
     weights = {move[:2]: move.terms[0][2] for move in pattern.moves if [term[:2] for term in move.terms] == [(0, 0)]}
     if len(pattern.moves) != len(_STEPS) or weights.keys() != set(_STEPS):
         return None
@@ -208,9 +208,9 @@ def _sweep(xp: ModuleType, x: Any, y: Any, pattern: StepPattern) -> Any:
     """``_last_rows``, anti-diagonal by anti-diagonal: all ``(i, j)`` with the same ``i + j`` of all pairs at once."""
     n, m = x.shape[1], y.shape[1]
     reach = 1 + max(move.rows + move.columns for move in pattern.moves)
-    backwards = xp.flip(y, (1,))  # so that the steps of y that meet steps i, i + 1, ... of x stand in this order
+    backwards = xp.flip(y, (1,))  # so that the steps of y that meet steps i, i + 1, ... of x are in this order
     last = xp.full_like(y[:, :, 0], np.inf)
-    kept: list[tuple[int, int, Any, Any]] = []  # of the last diagonals: first i, last i, distances, least costs
+    kept: list[tuple[int, int, Any, Any]] = []  # for the last diagonals: first i, last i, distances, minimum costs
     for s in range(n + m - 1):
         low, high = max(0, s - m + 1), min(s, n - 1)
         a, b = x[:, low : high + 1], backwards[:, m - 1 - s + low : m - s + high]
@@ -249,7 +249,7 @@ def _euclidean(xp: ModuleType, a: Any, b: Any) -> Any:
 
 
 def dtw_path(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The best warping path of two series of numbers by the pattern symmetric2, for pictures.
+    """The best warping path of two series of numbers with the pattern symmetric2, for plots.
 
     Args:
         x: ``(n,)``.

@@ -15,11 +15,11 @@ __all__ = [
 ]
 
 _ROUNDING = 32.0
-"""Multiples of the rounding error of the largest number below which a spread counts as none."""
+"""A spread below this multiple of the rounding error of the largest number counts as 0."""
 
 
 def kept_steps(num_steps: int, downsampling_factor: int = 1) -> int:
-    """How many of ``num_steps`` are left when every ``downsampling_factor``-th is kept, beginning with the first."""
+    """Number of steps left of ``num_steps`` if every ``downsampling_factor``-th is kept, beginning with the first."""
     return (num_steps - 1) // downsampling_factor + 1
 
 
@@ -43,7 +43,7 @@ def series_of_changes(states: torch.Tensor) -> torch.Tensor:
 def bayes_sim_features(states: torch.Tensor, actions: torch.Tensor, span: int = 1) -> torch.Tensor:
     """Ramos, Possas and Fox (2019, BayesSim, RSS, arXiv 1906.01728), equation 22, of changes over ``span`` steps.
 
-    With ``tau_t = s_{t+k} - s_t`` and ``b_t`` the mean of ``a_t ... a_{t+k-1}`` (theirs have k = 1): the sum over t of
+    With ``tau_t = s_{t+k} - s_t`` and ``b_t`` the mean of ``a_t ... a_{t+k-1}`` (in the paper k = 1): the sum over t of
     ``b_t[i] tau_t[j]`` for each action i and state j (i slow); then mean and (biased) variance of ``tau`` over time.
 
     Args:
@@ -72,8 +72,8 @@ def bayes_sim_features(states: torch.Tensor, actions: torch.Tensor, span: int = 
 def constant_features(features: torch.Tensor) -> torch.Tensor:
     """Which columns are constant, up to rounding, so that their spread is meaningless.
 
-    The padded end of a series, or the distance of data from itself, is such a feature. Divided by its standard
-    deviation, any other value of it in the observed data would become huge.
+    Examples are the padded end of a series, and the distance of data from itself. Divided by its standard deviation,
+    any other value of such a feature in the observed data would become huge.
 
     Args:
         features: Shape ``(N, F)``; rows with NaN or infinite entries (simulations that failed) do not count.

@@ -27,30 +27,30 @@ __all__ = [
 ]
 
 _TO_DEVIATION = 1.4826022185056018
-"""Of a normal distribution, the deviation divided by the median of absolute values (1 / Phi^-1(3/4))."""
+"""Deviation of a normal distribution over its median absolute value: ``1 / Phi^-1(3/4)``."""
 _EDGE, _WITHIN = 2.0, 0.92053693
-"""Deviations beyond which residuals count as that many, and E[min(z^2, 4)] of a normal distribution."""
+"""Deviations at which residuals are clipped, and E[min(z^2, 4)] of a normal distribution."""
 _ORDERS = range(1, 8)
 _SHARING = 10
-"""Iterations by which the variance of a residual is shared out among the channels that it is made of."""
+"""Iterations that divide the variance of a residual among the channels that contribute to it."""
 _WEIGHINGS = 5
 _SAME_NOISE = 1.1
-"""Factor of the variance up to which what a smooth curve leaves counts as noise alone."""
+"""Residuals of a smooth curve count as pure noise up to this factor of the variance."""
 _STEP = 1e-4
 _LITTLE = 0.01
-"""Share of a change's mean square up to which noise matters little."""
+"""Share of a change's mean square up to which noise is negligible."""
 _LOG_ERROR, _SURE, _APART = 0.75, 4.0, 1.25
-"""Standard error of a deviation's logarithm, times the root of its rows; errors, and factor, that leave no doubt."""
+"""Standard error of a log deviation times the root of its rows; number of errors, and factor, of a clear difference."""
 _MOST_PER_ROW = 0.4
-"""Terms of a regression by row at most: with more, there is not enough left to judge noise by."""
+"""Maximum number of terms of a regression per row: with more, too little is left to estimate noise from."""
 
 
 def deviation(residuals: np.ndarray) -> np.ndarray:
-    """Standard deviations ``(C,)`` of residuals ``(N, C)`` around 0; outliers matter little (a twentieth: by a tenth).
+    """Standard deviations ``(C,)`` of residuals ``(N, C)`` around 0; robust against outliers.
 
-    Their median gives an initial scale; then residuals are clipped at two deviations (one step of Huber's second
-    proposal, 1964): its standard error is two thirds of that of the median. NaN marks unknown residuals; if all are,
-    the deviation is infinite.
+    A twentieth of outliers makes them a tenth too large. Their median gives an initial scale; then residuals are
+    clipped at two deviations (one step of Huber's second proposal, 1964), with two thirds of the standard error of the
+    median. NaN marks unknown residuals; if all are, the deviation is infinite.
     """
     known = np.isfinite(residuals)
     if not known.all() or not len(residuals):
@@ -67,7 +67,7 @@ def difference_noise(series: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def difference_residuals(series: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Differences of first to seventh order, of the size of noise; for each channel those of the least deviation.
+    """Differences of order 1 to 7, scaled to the size of the noise; for each channel those with the smallest deviation.
 
     The difference of order k of white noise has its variance times the sum of the squares of the binomial
     coefficients, (2 k)! / k!^2 (Savitzky-Golay residuals of the polynomials through k points are these differences).
@@ -76,7 +76,7 @@ def difference_residuals(series: Sequence[np.ndarray]) -> list[np.ndarray]:
         series: Recorded channels ``(T, C)``, one or many.
 
     Returns:
-        As many as ``series``, ``(T, C)``; NaN in the last rows, and in all where a series is too short.
+        Shape ``(T, C)``, like ``series``; NaN in the last rows, and everywhere if a series is too short.
     """
     best = [np.full(one.shape, np.nan) for one in series]
     for order in _ORDERS:
@@ -89,20 +89,20 @@ def difference_residuals(series: Sequence[np.ndarray]) -> list[np.ndarray]:
 
 
 def interpolation_residuals(series: Sequence[np.ndarray], inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """What the rows before and after, and the commands between them, leave over of a row, of the size of noise.
+    """Residuals of each row given its neighbors and the commands between them, scaled to the size of the noise.
 
-    A row is regressed, by least squares, on its two neighbors and the two commands, linearly, and (where there are rows
-    enough) with all their products: commands that change with every step are no noise then. The residual of channel c
-    is made of its own noise and of that of the neighbors, which the regression hands on with its slopes g:
-    ``v_c = s_c^2 + sum_j E[g_cj^2] s_j^2`` (errors in variables). What least squares cannot explain stays in the
+    A row is regressed, by least squares, on its two neighbors and the two commands, linearly and (with enough rows)
+    with all their products, so that commands that change at every step do not count as noise. The residual of channel c
+    consists of its own noise and that of the neighbors, which the regression passes on with its slopes g:
+    ``v_c = s_c^2 + sum_j E[g_cj^2] s_j^2`` (errors in variables). Whatever least squares cannot explain remains in the
     estimate.
 
     Args:
         series: Recorded channels ``(T, C)``, one or many.
-        inputs: What acted from each row on, ``(T, A)``.
+        inputs: Actions from each row on, ``(T, A)``.
 
     Returns:
-        As many as ``series``, ``(T, C)``; NaN in first and last rows, and in all where there are too few rows.
+        Shape ``(T, C)``, like ``series``; NaN in the first and last rows, and everywhere if there are too few rows.
     """
     best = [np.full(one.shape, np.nan) for one in series]
     rows = [(x, u) for x, u in zip(series, inputs, strict=True) if len(x) >= 3]
@@ -132,12 +132,12 @@ def interpolation_residuals(series: Sequence[np.ndarray], inputs: Sequence[np.nd
 def fitted_prediction_residuals(
     errors: np.ndarray, sensitivities: np.ndarray, gains: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """What a simulator's predictions of the next row leave over, of the size of noise, and parameters that fit better.
+    """Residuals of a simulator's predictions of the next row, scaled to the size of the noise, and a parameter update.
 
     With parameters theta near the true ones, and rows that are noisy before (e) and after the step (e'), errors are
-    ``e' - G e + S (theta_0 - theta)``. The last term is taken out by least squares (weighted by what remains, so that
-    single steps that nothing explains do not count). What is left of channel c is all counted as its own noise, of the
-    row before and after, ``(1 + G_cc^2) s_c^2``: the most that it can be.
+    ``e' - G e + S (theta_0 - theta)``. The last term is removed by least squares (weighted by the residuals, so that
+    single unexplained steps do not count). The rest of channel c counts entirely as its own noise, of the row before
+    and after, ``(1 + G_cc^2) s_c^2``: an upper bound.
 
     Args:
         errors: Next row less prediction, ``(N, C)``.

@@ -111,7 +111,7 @@ class ActorCriticRates(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class SoftUpdate(ActorCriticRates):
-    """The gradient steps of SAC and its kin (Haarnoja et al. 2018b, arXiv:1812.05905)."""
+    """The gradient steps of SAC and its variants (Haarnoja et al. 2018b, arXiv:1812.05905)."""
 
     target_entropy: Annotated[
         Number | None,

@@ -1,1 +1,1 @@
-"""Formulas on the signals of a log: times of rows, holds, delays, lags."""
+"""Formulas for the signals of a log: times of rows, held signals, delays, lags."""

@@ -1,4 +1,4 @@
-"""What a signal that is held between rows was during steps of other lengths: means and majorities by time."""
+"""Resampling of a signal that is held between rows to steps of other lengths: time-weighted means and majorities."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from metaroll.errors import ShapeError
 __all__ = ["held_majority", "held_mean"]
 
 _SLIVER = 1e-6
-"""Share of a step below which a piece of it is rounding."""
+"""A piece of a step below this share of it is a rounding error."""
 
 
 class _Pieces(NamedTuple):
-    """Stretches in which neither the row nor the step changes.
+    """Intervals in which neither the row nor the step changes.
 
     Attributes:
-        rows: Of each stretch, ``(P,)``.
-        steps: Likewise.
-        begins: The first stretch of each step, ``(T,)``.
-        weights: Seconds, ``(P,)``.
+        rows: Row of each interval, ``(P,)``.
+        steps: Step of each interval, ``(P,)``.
+        begins: The first interval of each step, ``(T,)``.
+        weights: Length of each interval in s, ``(P,)``.
     """
 
     rows: np.ndarray
@@ -33,8 +33,8 @@ class _Pieces(NamedTuple):
 def held_mean(values: Any, times: Any, edges: Any) -> np.ndarray:
     """Means over steps of the signal that is ``values[i]`` from ``times[i]`` to ``times[i + 1]``.
 
-    ``u_k = 1 / (e_{k+1} - e_k) integral_{e_k}^{e_{k+1}} u(t) dt``. Where one row holds during the whole step, its value
-    keeps its bits. The last row holds forever; nothing may begin before the first one.
+    ``u_k = 1 / (e_{k+1} - e_k) integral_{e_k}^{e_{k+1}} u(t) dt``. If one row holds during the whole step, its value is
+    kept to the bit. The last row holds forever; no step may begin before the first one.
 
     Args:
         values: Shape ``(N,)``.
@@ -58,9 +58,9 @@ def held_mean(values: Any, times: Any, edges: Any) -> np.ndarray:
 
 
 def held_majority(values: Any, times: Any, edges: Any) -> np.ndarray:
-    """Of each step the value that held for the longest time in it, the earlier one of two that did.
+    """The value that held for the longest time in each step; of two such, the earlier one.
 
-    Args as of ``held_mean``, with its errors.
+    Arguments and errors as for ``held_mean``.
     """
     values = np.asarray(values)
     pieces = _pieces(len(values), times, edges)

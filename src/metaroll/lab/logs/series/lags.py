@@ -1,4 +1,4 @@
-"""How long after a command a system begins to follow it: lags of parts of a step, with an interval."""
+"""Time from a command until a system begins to follow it: lags in fractions of a step, with an interval."""
 
 from __future__ import annotations
 
@@ -13,29 +13,30 @@ from metaroll.errors import ShapeError
 __all__ = ["Lag", "estimate_lag", "held_later"]
 
 _BLOCK = 25
-"""Steps of a block that is drawn as a whole: errors of neighbors are alike."""
+"""Number of steps of a block that is drawn as a whole, since errors of neighbors are correlated."""
 _FEWEST_BLOCKS = 8
 _FLOOR = 1e-10
-"""Share of the changes below which an error is rounding."""
+"""An error below this share of the changes is a rounding error."""
 _RIDGE = 1e-9
-"""Of columns that say the same, as sine and cosine near a stop do."""
+"""Ridge for collinear columns, such as sine and cosine near a stop."""
 _MOST_COLUMNS = 64
 _OF_THE_OTHER, _BEYOND = 0.25, 2.0
-"""What the usual way round may tell more, as a share of what the other one does, and by which factor that must be more
-than what commands know that follow from their own row."""
+"""A negative lag is chosen if adding the best other one gains at most this share of its own gain, and if that gain is
+above this factor times the information that commands have from their own row."""
 _FAR_BELOW = -0.45
-"""Lag from which on that of most resamples is no chance, where it is not taken for the lag itself."""
+"""A lower quantile of resampled lags at or below this is not due to chance: the interval holds it in any case."""
 _LEAST_REST = 0.01
-"""Share of commands that must not follow, linearly, from the observations of their row."""
+"""Minimum share of commands that does not follow, linearly, from the observations of their row."""
 _TOLD = 1.0
-"""Steps by which an interval may be wide, if the lag is to count as known."""
+"""Maximum width of the interval, in steps, of a lag that counts as known."""
 
 
 class Lag(NamedTuple):
     """A lag in steps, and its interval.
 
     Attributes:
-        steps: The likeliest lag; NaN where the log is too short. Below 0: commands stand in rows after they acted.
+        steps: The likeliest lag; NaN where the log is too short. Below 0, commands are recorded in rows after they
+            acted.
         low: Lower bound.
         high: Upper bound.
     """
@@ -46,18 +47,18 @@ class Lag(NamedTuple):
 
     @property
     def is_told(self) -> bool:
-        """Whether the interval is at most a step wide."""
+        """Whether the interval is at most one step wide."""
         return self.high - self.low <= _TOLD
 
 
 def held_later(actions: np.ndarray, lag: float) -> np.ndarray:
-    """Means over steps of commands that act ``lag`` steps late, ``(N, A)``; of steps that others reach into, NaN.
+    """Means over steps of commands that act ``lag`` steps late, ``(N, A)``; NaN where unknown commands reach in.
 
     With ``lag = m + f``: ``(1 - f) u_{k-m} + f u_{k-m-1}``.
 
     Args:
         actions: Of each step, ``(N, A)``.
-        lag: Below 0 for commands that stand in rows after they acted.
+        lag: Below 0 for commands that are recorded in rows after they acted.
     """
     whole = math.floor(lag)
     part = lag - whole
@@ -83,15 +84,15 @@ def estimate_lag(
 
     For each lag it fits ``x_{k+1} - x_k = A x_k + B u(held over [t_k - lag, t_{k+1} - lag]) + c + e_k`` by least
     squares, and takes the lag that makes ``-N/2`` times the sum over entries of ``log sum e^2`` largest. The interval
-    is that of a bootstrap of blocks of 25 steps (Künsch 1989), in which all of this is done anew, and half of
-    ``resolution`` more.
+    is that of a bootstrap of blocks of 25 steps (Künsch 1989), in which all of this is repeated, widened by half of
+    ``resolution``.
 
-    Commands that follow from what was observed tell of observations, too: of those of their own row at most ``-N/2 log
-    det(1 - R^2)``. A lag below 0 is taken where it tells at least twice that, and the best other one little more; where
-    it tells less, the interval holds it, too.
+    Commands that a controller computes from observations are informative about observations, too: about those of their
+    own row by at most ``-N/2 log det(1 - R^2)``. A lag below 0 is chosen if its gain is at least twice that, and the
+    best other lag gains little more; if its gain is smaller, the interval still contains it.
 
-    A system that is not linear makes errors of its own, which count as noise; one whose speeds are not observed can
-    look as if it were later than it is.
+    The errors of a linear model of a nonlinear system count as noise. If speeds are not observed, the lag may seem
+    longer than it is.
 
     Args:
         observations: Of each rollout, ``(T+1, O)``.
@@ -99,8 +100,8 @@ def estimate_lag(
         generator: Source of randomness.
         min_lag: Smallest lag that is tried, in steps; at most 0.
         max_lag: Largest one.
-        resolution: Between those.
-        num_reps: Resamples.
+        resolution: Distance of neighboring lags, in steps.
+        num_reps: Number of resamples.
         confidence: Level of the interval.
 
     Returns:
@@ -153,21 +154,21 @@ def estimate_lag(
         lags, profiles = lags[after], profiles[after]
     best = lags[np.argmax(profiles, axis=0)]
     low, high = np.quantile(best[1:], [tail, 1.0 - tail])
-    if low >= 0.0 > _FAR_BELOW >= lowest:  # which may be so, or a controller's commands that know of their row
+    if low >= 0.0 > _FAR_BELOW >= lowest:  # real, or an effect of a controller's commands depending on their row
         return Lag(float(best[0]), lowest - half, float(max(high, best[0])) + half)
     least = min(0.0, float(lags[0]))
     return Lag(float(best[0]), max(least, float(min(low, best[0])) - half), float(max(high, best[0])) + half)
 
 
 def _rest(commands: np.ndarray, states: np.ndarray) -> np.ndarray:
-    """What of ``commands (N, A)`` does not follow, linearly, from the ``states (N, O)`` of their row."""
+    """The part of ``commands (N, A)`` that does not follow, linearly, from the ``states (N, O)`` of their row."""
     return commands - states @ np.linalg.lstsq(states, commands, rcond=None)[0] if states.size else commands
 
 
 def _known(commands: np.ndarray, rest: np.ndarray) -> float:
-    """What a linear controller's commands at most tell of anything but by acting, ``-N/2 log det(1 - R^2)``, in nats.
+    """Information in a linear controller's commands other than by acting, at most: ``-N/2 log det(1 - R^2)`` nats.
 
-    They know of it by the observations of their row alone, from which their ``rest`` does not follow.
+    They have it from the observations of their row alone, from which their ``rest`` does not follow.
     """
     small = _RIDGE * np.eye(commands.shape[1])
     before, after = (np.linalg.slogdet(each.T @ each / len(each) + small)[1] for each in (commands, rest))
@@ -175,7 +176,7 @@ def _known(commands: np.ndarray, rest: np.ndarray) -> float:
 
 
 def _log_likelihood(design: np.ndarray, changes: np.ndarray, blocks: int, weights: np.ndarray) -> np.ndarray:
-    """Of the best linear model, for each row of the ``weights (R, blocks)`` of blocks, ``(R,)``."""
+    """Log-likelihood of the best linear model for each row of block ``weights (R, blocks)``, ``(R,)``."""
     both = np.concatenate([design, changes], axis=1)[: blocks * _BLOCK].reshape(blocks, _BLOCK, -1)
     products = np.einsum("bki,bkj->bij", both, both)
     sums = np.tensordot(weights, products, axes=1)  # (R, P + O, P + O)
