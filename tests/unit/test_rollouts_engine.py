@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 import traceback
 from functools import partial
@@ -480,6 +481,42 @@ def test_rollouts_that_had_ended_are_kept_when_another_one_fails(pools, count):
 
 
 PLAN = RolloutPlan(seed=(0, 0, 0), max_steps=3)
+
+
+def test_ctrl_c_at_any_statement_is_ctrl_c_and_the_engine_stays_exact():
+    """It was an internal error, ``KeyError: 'terminated'``, between two statements of the recorder."""
+    policy = GaussianMLPPolicy(EnvSpec.from_env(PointRobotEnv()), hidden_sizes=(4,), generator=generator())
+    few = [RolloutPlan(index=i, seed=(3, 1, i), max_steps=2) for i in range(2)]
+
+    def interrupted(engine, at):
+        """Run with a KeyboardInterrupt before line number ``at`` in modules of the engine; the lines so far."""
+        lines = 0
+
+        def trace(frame, event, _):
+            nonlocal lines
+            if "/rollouts/engine/" not in frame.f_code.co_filename.replace(os.sep, "/"):
+                return None
+            lines += event == "line"
+            if event == "line" and lines == at:
+                raise KeyboardInterrupt
+            return trace
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            engine.run(few)
+        finally:
+            sys.settrace(before)
+        return lines
+
+    with RolloutEngine(PointRobotEnv, policy) as engine:
+        expected = engine.run(few)
+        count = interrupted(engine, at=0)
+        assert count > 300
+        for at in range(1, count):
+            with pytest.raises(KeyboardInterrupt):
+                interrupted(engine, at)
+            assert same(engine.run(few), expected), at
 
 
 def with_plan(**changes):

@@ -191,7 +191,8 @@ def tail_p_value(value: float, reference: np.ndarray) -> float:
 
     Args:
         value: Positive, as the references.
-        reference: ``(n,)`` values under the null hypothesis; the tail is fitted to 10 % of them, at least ten.
+        reference: ``(n,)`` values under the null hypothesis; the tail is fitted to 10 % of them, at least
+            ten, at most half.
     """
     p_value = rank_p_value(value, reference)
     count = len(reference)

@@ -22,8 +22,8 @@ class CEMState(SearchState):
 
     Attributes:
         std: Standard deviation of each parameter ``(P,)``, before the extra noise.
-        directions: Deviations of the best candidates from their mean ``(n_best, P)``, whose second moment is the full
-            covariance; ``(0, P)`` before the first generation and for a diagonal covariance.
+        directions: Deviations of the best candidates from their mean ``(n, P)``, whose second moment is the full
+            covariance; n is at most ``n_best``, and 0 before the first generation and for a diagonal covariance.
     """
 
     growing: ClassVar[tuple[str, ...]] = ("directions",)
@@ -64,7 +64,7 @@ class CEM(CEMConfig, Search[CEMState]):
         """See ``Search.ask``."""
         shape, extra = (self.population, len(state.mean)), self.extra_variance(state.generation)
         if len(state.directions):
-            # x = mu + sum_i w_i d_i / sqrt(n_best), w ~ N(0, I), (K, P): its covariance is mean_i d_i d_i^T, without
+            # x = mu + sum_i w_i d_i / sqrt(n), w ~ N(0, I), (K, P): its covariance is mean_i d_i d_i^T, without
             # any decomposition
             weights = normal_rows(generator, self.population, len(state.directions), self.mirrored)
             rows = state.mean + weights @ state.directions / math.sqrt(len(state.directions))
@@ -84,7 +84,7 @@ class CEM(CEMConfig, Search[CEMState]):
 
     def learned(self, state: CEMState, candidates: np.ndarray, fitness: np.ndarray) -> CEMState:
         order = best_first(fitness)[: self.num_best]
-        chosen = candidates[order[~np.isnan(fitness[order])]]  # without NaN, (n_best, P)
+        chosen = candidates[order[~np.isnan(fitness[order])]]  # without NaN, (n, P), n <= n_best
         # mu and sigma of the best candidates, (P,)
         mean = chosen.mean(axis=0)
         directions = chosen - mean if self.covariance == "full" else state.directions

@@ -59,7 +59,7 @@ class HillClimb(HillClimbConfig, Search[HillClimbState]):
         return HillClimbState(mean=center, best=center.copy(), reach=self.init_sigma)
 
     def num_candidates(self, state: HillClimbState) -> int:
-        """``population``, plus the mean."""
+        """``population``, and the mean in a (1 + lambda) strategy."""
         count = default_population(len(state.mean)) if self.population is None else self.population
         return count + self.plus
 

@@ -296,7 +296,7 @@ class VPGDICEOuter(AdamOuter):
 @final
 @dataclass(frozen=True, kw_only=True)
 class ProMPOuter(ProMPConfig, AdamOuter):
-    """Proximal meta-policy search (Rothfuss et al. 2019, arXiv:1810.06784, equation 10).
+    """Proximal meta-policy search (Rothfuss et al. 2019, arXiv:1810.06784, section 6).
 
     Several steps along the clipped objective after adaptation, with a penalty on the KL divergence of the policies
     before adaptation from those that collected the samples.
@@ -308,7 +308,7 @@ class ProMPOuter(ProMPConfig, AdamOuter):
         # min(r A, clip(r, 1 - c, 1 + c) A), r = pi_{theta_K} / pi_old, (..., B, L)
         last = steps[-1]
         clipped = ratio_objective(after, last.old_log_prob, last.advantages, self.clip_range)
-        # L = mean_k eta_k KL_k - mean(clipped), (...) (Rothfuss et al. 2019, equation 10)
+        # L = mean_k eta_k KL_k - mean(clipped), (...) (Rothfuss et al. 2019, section 6)
         return torch.tensordot(state.kl_coeffs, inner_kl, 1) / len(inner_kl) - averaged(clipped, last.weights)
 
     def update(

@@ -358,8 +358,10 @@ class DeviceLoop:
                 while (self._of >= 0).any():
                     self._block()
                     self._fill()
-            finally:
+            except Exception:  # not Ctrl-C, which comes amid any statement: rows may be half written
                 self._pack()
+                raise
+            self._pack()
 
     # -- rows --------------------------------------------------------------------------------------------------------
 

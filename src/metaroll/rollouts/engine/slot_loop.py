@@ -207,9 +207,12 @@ class SlotLoop:
                 block = self._longest_block()
                 taken = self._block(block if left is None else min(left, block), actions)
                 left = None if left is None else left - taken
-        finally:
+        except Exception:  # not Ctrl-C, which comes amid any statement: rows may be half written
             if self._records:
                 self._pack(segments)
+            raise
+        if self._records:
+            self._pack(segments)
         return self.finished
 
     def start(self, slots: Sequence[int], plans: Sequence[RolloutPlan]) -> None:
@@ -332,8 +335,10 @@ class SlotLoop:
                         running = self._active & ~ended
                     if self._enough(ended):
                         break
-        finally:  # after an error, too: NaN that was not checked yet may be its cause, and is reported first
+        except Exception:  # NaN that was not checked yet may be its cause, and is reported first
             self._end_block(counts, ended)
+            raise
+        self._end_block(counts, ended)
         if self._refills:
             self.fill()
         return step

@@ -115,7 +115,7 @@ def channel_labels(spec: EnvSpec, state_field: str, entries: np.ndarray | None =
     elif space is not None:
         names = tuple(map(str, range(flat_dim(space))))
     else:
-        raise DataError(f"unknown: how many numbers {state_field} of simulations have; series='observations'")
+        raise DataError(f"nothing gives the length of {state_field} of simulations; use series='observations'")
     return names if entries is None else tuple(name for name, kept in zip(names, entries, strict=True) if kept)
 
 
