@@ -1,7 +1,7 @@
-"""What a case of ``digests.py`` writes down: numbers as they are, arrays by the SHA-256 of their values.
+"""What a case of ``digests.py`` records: numbers as they are, arrays as the SHA-256 of their values.
 
-Values do not depend on how a version names or arranges what it computes: floats of any width count as float64, whole
-numbers as int64, and weights are a set, sorted by value.
+Values do not depend on how a version names or arranges what it computes: floats of any width count as float64, integers
+as int64, and weights as a set, sorted by value.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SHOWN = 16
 
 
 class _Names:
-    """Public names of any version of metaroll: in a room of it, or of itself, as all were in earlier versions."""
+    """Public names of any version of metaroll: from its rooms, or from the package itself, as in earlier versions."""
 
     def __getattr__(self, name: str) -> Any:
         for room in _ROOMS:
@@ -46,7 +46,7 @@ def canonical_bytes(value: Any) -> bytes:
     """The bytes of a tree of arrays, numbers and texts.
 
     Raises:
-        TypeError: There is something else in it.
+        TypeError: The tree holds something else.
     """
     if value is None:
         return b"none"
@@ -68,7 +68,7 @@ def canonical_bytes(value: Any) -> bytes:
     elif array.dtype.kind == "U":
         return canonical_bytes(array.tolist())
     else:
-        raise TypeError(f"a digest is of numbers and texts, got {value!r} of type {type(value).__name__}")
+        raise TypeError(f"a digest takes numbers and strings, got {value!r} of type {type(value).__name__}")
     return f"{array.dtype.kind}{array.shape}".encode() + np.ascontiguousarray(array).tobytes()
 
 
@@ -78,44 +78,44 @@ def digest_of(value: Any) -> str:
 
 
 def sorted_values(arrays: Iterable[Any]) -> np.ndarray:
-    """All numbers of some arrays in rising order, float64 ``(N,)``: whatever their names, order and shapes."""
+    """All numbers of some arrays in rising order, float64 ``(N,)``, regardless of names, order and shapes."""
     flat = [np.asarray(array.detach().cpu() if hasattr(array, "detach") else array).ravel() for array in arrays]
     return np.sort(np.concatenate([np.zeros(0), *(part.astype(np.float64) for part in flat)]))
 
 
 class Parts:
-    """Entries by name, one per epoch where there are epochs."""
+    """Entries by name, one per epoch if the case has epochs."""
 
     def __init__(self) -> None:
         self.entries: dict[str, list[Entry]] = {}
 
     def add(self, name: str, value: Any) -> None:
-        """Write a number or a text down as it is, and anything else as its digest."""
+        """Record a number or a string as it is, and anything else as its digest."""
         self.entries.setdefault(name, []).append(_entry(value))
 
     def add_all(self, name: str, values: Mapping[str, Any]) -> None:
-        """The same for each entry of ``values``, behind ``name``."""
+        """Record each entry of ``values``, its key after ``name``."""
         for key, value in values.items():
             self.add(f"{name} {key}", value)
 
     def add_weights(self, name: str, arrays: Iterable[Any]) -> None:
-        """All numbers of ``arrays``, as a set."""
+        """Record all numbers of ``arrays``, as a set."""
         self.add(name, sorted_values(arrays))
 
     def add_rollouts(self, name: str, rollouts: Sequence[Any]) -> None:
-        """Observations, actions, rewards and endings of ``StepSequence`` objects."""
+        """Record observations, actions, rewards and endings of ``StepSequence`` objects."""
         fields = [fields_of_rollout(rollout) for rollout in rollouts]
         for field in fields[0]:
             self.add(f"{name} {field}", [one[field] for one in fields])
 
     @property
     def digest(self) -> str:
-        """Of all entries."""
+        """The digest of all entries."""
         return hashlib.sha256(json.dumps(self.entries, sort_keys=True).encode()).hexdigest()
 
 
 Run = Callable[[Parts, Path], None]
-"""A case: it writes into ``Parts`` what it computes, and files into the folder."""
+"""A case: it records what it computes in ``Parts``, and may write files into the folder."""
 
 
 class Cases:
@@ -126,10 +126,10 @@ class Cases:
         self.quick: list[str] = []
 
     def add(self, name: str, run: Run, quick: bool = False) -> None:
-        """Take a case.
+        """Register a case.
 
         Raises:
-            ValueError: There is one of that name.
+            ValueError: The name is taken.
         """
         if name in self.runs:
             raise ValueError(f"there are two cases {name!r}")
@@ -137,7 +137,7 @@ class Cases:
         self.quick += [name] if quick else []
 
     def case(self, name: str, quick: bool = False) -> Callable[[Run], Run]:
-        """The same for a function that is written out."""
+        """The same as a decorator."""
 
         def add(run: Run) -> Run:
             self.add(name, run, quick)
@@ -157,7 +157,7 @@ def fields_of_rollout(rollout: Any) -> dict[str, Any]:
 
 
 def _plain(column: Any) -> Any:
-    """A column of arrays, whatever the space."""
+    """A column as nested lists of arrays, for any space."""
     if isinstance(column, np.ndarray) and column.dtype == object:
         return [_plain(row) for row in column]
     return column

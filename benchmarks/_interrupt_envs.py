@@ -1,4 +1,4 @@
-"""An environment that starts a process of its own, in a session of its own: nobody may leave it behind."""
+"""An environment that starts a process in a session of its own, which must not be left behind."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ class WithHelper(gymnasium.Wrapper):
 
 
 def make() -> WithHelper:
-    """One of them."""
+    """Make the environment, by which the commands name it."""
     return WithHelper()

@@ -1,4 +1,4 @@
-"""Environments that do not show all that counts."""
+"""Environments whose observations leave out part of the state."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ __all__ = ["pendulum_without_velocity"]
 
 
 def pendulum_without_velocity() -> Any:
-    """``Pendulum-v1`` that shows ``(cos, sin)`` of its angle, but not how fast it turns."""
+    """``Pendulum-v1`` whose observation is ``(cos, sin)`` of the angle, without the angular velocity."""
     return m.wrappers.ObsPartialWrapper(gymnasium.make("Pendulum-v1"), idcs=[2])

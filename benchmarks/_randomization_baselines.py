@@ -1,4 +1,4 @@
-"""Other ways to randomize: SimOpt, which fits the distribution to recordings, and ranges that grow by themselves.
+"""Other ways to randomize: SimOpt, which fits a distribution to recordings, and automatic domain randomization.
 
 `sim2real.py --baselines simopt adr` trains on both.
 """
@@ -32,10 +32,10 @@ from metaroll.types import RolloutPlan
 __all__ = ["AutomaticRandomization", "sim_opt", "sim_opt_tasks", "train_adr"]
 
 _LEAST_SPREAD = 0.02
-"""Of the prior's deviation: below that a distribution would not change any more."""
+"""Share of the prior's standard deviation; a narrower distribution would no longer change."""
 _ITERATIONS = 6
 _ADR = {"low": 50.0, "high": 100.0, "step": 0.34, "num_episodes": 4}
-"""A policy that swings up and balances earns 200 and more; each of ten ends is tried some ten times in a training."""
+"""A policy that swings up and balances earns 200 and more. A training tries each of the ten ends about ten times."""
 
 
 def sim_opt(
@@ -55,13 +55,13 @@ def sim_opt(
     in place of REPS, so that the share of elites limits how far one iteration goes.
 
     Args:
-        simulate: ``thetas (B, d) -> features (B, F)``; rows with NaN count as unlike. Columns are in the order of the
-            prior, or in that of its attribute ``names``, if it has one.
+        simulate: ``thetas (B, d) -> features (B, F)``; rows with NaN have infinite cost. Columns are in the order of
+            the prior, or in that of its attribute ``names``, if it has one.
         observed: Features of the recordings, ``(F,)`` or ``(1, F)``.
-        prior: Where it begins, and what it never leaves; any form that ``as_prior`` takes.
+        prior: Where the distribution starts, and whose bounds it keeps; any form that ``as_prior`` takes.
         iterations: How often the distribution moves.
-        num_simulations: In each of them.
-        elite: Share of the simulations that it moves to.
+        num_simulations: Simulations per iteration.
+        elite: Share of the simulations with the least cost, to which the distribution is fitted.
         seed: The same seed gives the same draws.
     """
     prior = as_prior(prior)
@@ -77,9 +77,11 @@ def sim_opt(
         features = np.asarray(simulate(thetas), dtype=np.float64)
         if number == 0:
             scale = np.nanstd(features, axis=0) + 1e-12
+        # SimOpt's equation 3 with equal weights, (B, F) -> (B,): means of absolute and of squared differences.
         gaps = (features - target) / scale
         costs = np.abs(gaps).mean(axis=1) + np.square(gaps).mean(axis=1)
         best = thetas[np.argsort(np.where(np.isfinite(costs), costs, np.inf))[:count]]
+        # Cross-entropy step: the normal distribution of the elites, (count, d) -> (d,).
         mean = best.mean(axis=0)
         spread = np.maximum(best.std(axis=0), _LEAST_SPREAD * prior.std)
         if number + 1 < iterations:
@@ -96,19 +98,19 @@ class AutomaticRandomization:
     """Ranges that widen while the policy copes with their ends, and shrink where it does not.
 
     Automatic domain randomization (Akkaya et al. 2019, arXiv:1910.07113, algorithm 1): after every epoch one parameter
-    is set to one end of its range, all others are drawn, and the mean return of the policy there says which way that
-    end moves. A callback of the runner: where the learner draws from a ``DomainRandomizer`` of these parameters (as
-    with ``randomizer`` itself, or with the option ``randomize_param``), its ranges follow.
+    is set to one end of its range, all others are drawn, and the mean return of the policy there decides which way that
+    end moves. This is a callback of the runner: if the learner draws from a ``DomainRandomizer`` of these parameters
+    (``randomizer`` itself, or that of the option ``randomize_param``), its ranges follow.
 
     Args:
         env: Simulator, as for ``RolloutEngine``.
-        nominal: Name -> value at which the ranges begin.
+        nominal: Name -> value at which the range starts.
         limits: Name -> lowest and highest value that they may reach.
         low, high: Mean returns below which an end moves inwards, and above which it moves outwards.
-        step: How far, as a share of the way from the nominal value to the limit.
+        step: How far an end moves, as a share of the distance from the nominal value to the limit.
         num_episodes: Episodes at each end.
-        max_steps: Their longest.
-        seed: Of all randomness.
+        max_steps: Time limit of these episodes.
+        seed: Seed of everything that is drawn.
     """
 
     def __init__(
@@ -162,9 +164,9 @@ class AutomaticRandomization:
             for index, params in enumerate(self.randomizer.draw(self._episodes, self._generator))
         ]
         with RolloutEngine(self._source, runner.algo.policy) as engine:
-            found = float(np.mean([rollout.undiscounted_return() for rollout in engine.run(plans)]))
-        way = self._step if found >= self._high else -self._step if found <= self._low else 0.0
-        self._reach[name, side] = min(1.0, max(0.0, self._reach[name, side] + way))
+            mean_return = float(np.mean([rollout.undiscounted_return() for rollout in engine.run(plans)]))
+        change = self._step if mean_return >= self._high else -self._step if mean_return <= self._low else 0.0
+        self._reach[name, side] = min(1.0, max(0.0, self._reach[name, side] + change))
         moved = self._param(name)
         for randomizer in (self.randomizer, runner.algo.task_sampler):
             randomizer.adapt_one_distr_param(name, "mean", moved.mean)
@@ -180,16 +182,17 @@ class AutomaticRandomization:
         return UniformDomainParam(name, 0.5 * (low + high), 0.5 * (high - low))
 
 
-def sim_opt_tasks(rollouts: Sequence[StepSequence], found: Inference, folder: Path) -> Path:
-    """A posterior folder of the distribution that SimOpt fits to what inference saw, with as many simulations."""
-    prior, settings, told = found.posterior.prior, found.options, found.posterior.description
+def sim_opt_tasks(rollouts: Sequence[StepSequence], inference: Inference, folder: Path) -> Path:
+    """Fit SimOpt to the data of ``inference`` with as many simulations; returns ``folder``, now one of a posterior."""
+    posterior, settings = inference.posterior, inference.options
+    prior, description = posterior.prior, posterior.description
     with segment_sampler(ENV, rollouts, prior, settings) as sampler:
         draws = sim_opt(
             sampler,
             sampler.target_features().numpy(),
             prior,
             iterations=_ITERATIONS,
-            num_simulations=(sum(told["num_simulations"]) + int(told["num_failed"])) // _ITERATIONS,
+            num_simulations=(sum(description["num_simulations"]) + int(description["num_failed"])) // _ITERATIONS,
             seed=settings.seed,
         )
     Posterior(prior, draws=draws, description={"algorithm": "simopt"}).save(folder)
@@ -197,14 +200,14 @@ def sim_opt_tasks(rollouts: Sequence[StepSequence], found: Inference, folder: Pa
 
 
 def train_adr(nominal: Mapping[str, float], prior: Prior, options: LoopOptions, folder: Path, seed: int) -> Path:
-    """The run of a policy trained as those of the loop, on ranges that grow from ``nominal`` to those of the prior.
+    """Train a policy as the loop does, on ranges that grow from ``nominal`` to those of the prior; the run's folder.
 
     Args:
         nominal: Name -> value.
-        prior: Of the unknown parameters.
-        options: Sizes.
-        folder: Where to, which is not there yet: how far ranges have grown is in no snapshot.
-        seed: Of what is tried; the training's is 0, as that of the others.
+        prior: Prior of the unknown parameters.
+        options: Sizes of the loop.
+        folder: Folder of a new run; it cannot be resumed, since snapshots do not hold the ranges.
+        seed: Seed of the episodes at the ends of ranges; the training itself has seed 0, like all others.
     """
     limits = dict(zip(prior.names, zip(prior.low.tolist(), prior.high.tolist(), strict=True), strict=True))
     growing = AutomaticRandomization(ENV, nominal, limits, seed=seed, **_ADR)

@@ -21,18 +21,18 @@ _NAME = re.compile(r"[a-z0-9]+(?:[-_.][a-z0-9]+)*")
 
 def versions(*packages: str) -> dict[str, str]:
     """Versions of Python and of the packages that matter for a measurement, as far as they are installed."""
-    found = {"python": platform.python_version()}
+    installed = {"python": platform.python_version()}
     for name in packages:
         try:
-            found[name] = metadata.version(name)
+            installed[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return installed
 
 
 @functools.cache
 def machine() -> dict[str, str]:
-    """The processor, and the kernels of matrix products, without which a figure of speed says little."""
+    """The processor and the BLAS kernels: speeds on different ones cannot be compared."""
     from threadpoolctl import threadpool_info
 
     try:
@@ -48,13 +48,13 @@ def machine() -> dict[str, str]:
 
 
 def check_line(line: Any) -> None:
-    """``ValueError`` unless ``line`` is a measurement: all keys of the schema, with the right types.
+    """Raise ``ValueError`` unless ``line`` is a measurement with all keys of the schema and the right types.
 
     Required are ``what``, ``subject``, ``peer``, ``metric``, ``value``, ``unit``, ``ratio``, ``slots``, ``config`` and
     ``versions``; more are allowed. ``peer`` is the other package's lower-case PyPI name, or ``floor``, ``loop``,
     ``policy``, ``numpy``, ``eager``, ``published`` or ``none``. ``ratio`` above 1 means that ours is better, except for
     ``metric=evaluations``, where it is ours over the peer's; it and ``slots`` are null where meaningless.
-    ``value`` is null only where ``missing`` says why.
+    ``value`` is null only where ``missing`` gives the reason.
     """
     if not isinstance(line, Mapping):
         raise ValueError(f"a measurement must be an object, got {line!r}")
@@ -63,12 +63,12 @@ def check_line(line: Any) -> None:
         raise ValueError(f"a measurement must have {', '.join(_KEYS)}; {', '.join(absent)} not found in {line!r}")
     for key in _TEXTS:
         if not isinstance(line[key], str) or not line[key]:
-            raise ValueError(f"{key} must be a text, got {line[key]!r}")
+            raise ValueError(f"{key} must be a string that is not empty, got {line[key]!r}")
     if not _NAME.fullmatch(line["peer"]):
         raise ValueError(f"peer must be a lower-case PyPI name (or floor, loop, ...), got {line['peer']!r}")
     if "missing" in line:
         if line["value"] is not None or not isinstance(line["missing"], str) or not line["missing"]:
-            raise ValueError(f"missing must say why there is no value, and value be null, got {line!r}")
+            raise ValueError(f"missing must give the reason, and value must be null, got {line!r}")
     elif not _is_number(line["value"]):
         raise ValueError(f"value must be a finite number, got {line['value']!r}")
     if line["ratio"] is not None and not (_is_number(line["ratio"]) and line["ratio"] >= 0):
@@ -116,12 +116,12 @@ def report(
 
 
 def report_missing(what: str, quick: bool, *, peer: str, reason: str, **known: Any) -> dict[str, Any]:
-    """Say that a peer could not be measured, and why; ``known`` as in ``report``, without a value."""
+    """Report that a peer could not be measured, and why; ``known`` as in ``report``, without a value."""
     return report(what, quick, peer=peer, value=None, missing=reason, **known)
 
 
 def read_results(what: str) -> list[dict[str, Any]]:
-    """Lines of ``results/<what>.jsonl``, oldest first; none where there is no such file."""
+    """Lines of ``results/<what>.jsonl``, oldest first; empty without such a file."""
     path = RESULTS / f"{what}.jsonl"
     if not path.exists():
         return []
@@ -129,7 +129,7 @@ def read_results(what: str) -> list[dict[str, Any]]:
 
 
 def newest_of(what: str, metric: str, config: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The newest line of a metric whose ``config`` is this one; lines of other settings do not count."""
+    """The newest line of a metric with exactly this ``config``; lines of other settings are ignored."""
     wanted = json.loads(json.dumps(dict(config)))
     lines = [line for line in read_results(what) if line["metric"] == metric and line["config"] == wanted]
     return lines[-1] if lines else None

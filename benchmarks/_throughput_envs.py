@@ -1,4 +1,4 @@
-"""What the throughput of rollouts is measured with: environments and their policy; imported by workers, too."""
+"""Environments and their policy for measurements of throughput; workers import this module, too."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class PointEnv(gymnasium.Env):
 
 
 class ShortPointEnv(PointEnv):
-    """The same with episodes of 20 steps."""
+    """``PointEnv`` with episodes of 20 steps."""
 
     horizon = 20
 
@@ -62,7 +62,7 @@ def make_policy(name: str) -> Any:
 
 
 class Rate(NamedTuple):
-    """Steps per second, and microseconds of processor time per step where that can be told."""
+    """Steps per second, and microseconds of processor time per step where it was measured."""
 
     steps: float
     cpu_us: float | None = None

@@ -19,7 +19,7 @@ PEER_POLICIES = {
 
 
 class VectorLoop:
-    """A loop of policy and ``step`` over a vector environment that resets itself, in the way of most libraries."""
+    """A loop of policy and ``step`` over a vector environment that resets itself, as in most libraries."""
 
     def __init__(self, name: str, num_envs: int, vector: Any, acting: str) -> None:
         self._vector, self._num_envs = vector, num_envs
@@ -35,7 +35,7 @@ class VectorLoop:
         return Rate(steps / (time.perf_counter() - begin))
 
     def take(self, num_steps: int) -> None:
-        """Step all environments so many times."""
+        """Step all environments ``num_steps`` times."""
         act, vector, obs = self._act, self._vector, self._obs
         for _ in range(num_steps):
             obs = vector.step(act(obs))[0]
@@ -59,7 +59,7 @@ def numpy_acting(policy: Any, num_envs: int) -> Callable[[np.ndarray], np.ndarra
 
 
 def torch_acting(policy: Any, num_envs: int) -> Callable[[np.ndarray], np.ndarray]:
-    """The torch module on one thread, as users of vector environments have it; only actions, no log-densities."""
+    """The torch module on one thread, as users of vector environments call it; only actions, no log-densities."""
     import torch
 
     def act(obs: np.ndarray) -> np.ndarray:

@@ -20,27 +20,28 @@ BARS = {"dtw-python": 10.0, "aeon": 2.0}
 
 
 def _peers(x: np.ndarray, y: np.ndarray) -> dict[str, Callable[[], list[float]] | str]:
-    """What each peer does, one pair after another, or why it is missing.
+    """Peer -> function that computes all distances one pair at a time, or the reason why it is missing.
 
-    aeon's distance is another one (least sum of squared distances, all moves weigh the same): only its time counts.
+    aeon's distance is a different one (least sum of squared distances, all moves have the same weight), so only its
+    time is compared.
     """
-    found: dict[str, Callable[[], list[float]] | str] = {}
+    peers: dict[str, Callable[[], list[float]] | str] = {}
     try:
         dtw = import_module("dtw").dtw
-        found["dtw-python"] = lambda: [float(dtw(a, b, distance_only=True).distance) for a, b in zip(x, y, strict=True)]
+        peers["dtw-python"] = lambda: [float(dtw(a, b, distance_only=True).distance) for a, b in zip(x, y, strict=True)]
     except ImportError as error:
-        found["dtw-python"] = f"not installed: {error}"
+        peers["dtw-python"] = f"not installed: {error}"
     try:
         distance = import_module("aeon.distances").dtw_distance
         columns = [(np.ascontiguousarray(a.T), np.ascontiguousarray(b.T)) for a, b in zip(x, y, strict=True)]
-        found["aeon"] = lambda: [float(distance(a, b)) for a, b in columns]
+        peers["aeon"] = lambda: [float(distance(a, b)) for a, b in columns]
     except ImportError as error:
-        found["aeon"] = f"not installed: {error}"
-    return found
+        peers["aeon"] = f"not installed: {error}"
+    return peers
 
 
 def measure_warping(name: str, quick: bool, repeats: int, cores: int) -> bool:
-    """Report ours with ``cores`` threads beside one of each peer, in windows that take turns; whether the bars held."""
+    """Report ours on ``cores`` threads beside each peer on one, in alternating windows; returns whether bars hold."""
     before = torch.get_num_threads()
     torch.set_num_threads(cores)
     try:

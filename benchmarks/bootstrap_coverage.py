@@ -1,4 +1,4 @@
-"""How often bootstrap intervals of a mean hold the true mean: ours beside SciPy's, on the same data.
+"""How often bootstrap intervals of a mean contain the true mean: ours beside SciPy's, on the same data.
 
 python benchmarks/bootstrap_coverage.py
 """
@@ -19,7 +19,7 @@ SIZES = (5, 10, 30)
 MEANS = {"normal": 0.0, "lognormal": math.exp(0.5)}
 ALPHA = 0.05
 COMPARED = {"basic": "basic", "studentized": "BCa"}
-"""Our method -> SciPy's: the first pair should be equal, the second is the better one that either has."""
+"""Our method -> SciPy's. The first pair should agree; the second is the better method of each library."""
 
 
 def draw(distribution: str, n: int, repetition: int) -> np.ndarray:
@@ -41,7 +41,7 @@ def scipy_interval(data: np.ndarray, method: str, num_reps: int, generator: np.r
 
 
 def measure(interval, method: str, distribution: str, n: int, repetitions: int, num_reps: int, stream: int):
-    """Whether each interval holds the true mean, their median width, and the seconds taken."""
+    """Whether each interval contains the true mean, their median width, and the seconds taken."""
     covered, widths = np.zeros(repetitions, dtype=bool), np.zeros(repetitions)
     generator = np.random.default_rng([stream, n])  # resamples of its own for each method
     start = time.perf_counter()
@@ -62,7 +62,7 @@ def compare(distribution: str, n: int, ours: str, args: argparse.Namespace, repe
     sizes = (distribution, n, repetitions, args.num_reps)
     covered, width, seconds = measure(our_interval, ours, *sizes, stream)
     peer_covered, peer_width, peer_seconds = measure(scipy_interval, theirs, *sizes, stream + 1)
-    difference = covered.astype(float) - peer_covered  # of the same data, so their standard error is that of pairs
+    difference = covered.astype(float) - peer_covered  # paired, since both use the same data
     report(
         "bootstrap_coverage",
         args.quick,

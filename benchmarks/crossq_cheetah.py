@@ -2,14 +2,14 @@
 
     python benchmarks/crossq_cheetah.py                                # all three, five seeds
     python benchmarks/crossq_cheetah.py --subjects crossq --seeds 1   # a part, appended to the results
-    python benchmarks/crossq_cheetah.py --summary                      # over the lines that are there
+    python benchmarks/crossq_cheetah.py --summary                      # of the stored results
     python benchmarks/crossq_cheetah.py --check                        # CrossQ, 6,000 steps; status 1: learns nothing
 
 All networks are 256 x 256, batches 256 steps, with one gradient step for each environment step, after 100 random ones
-(SAC: 10,000). So the subjects differ in what CrossQ changes: batch renormalization, no target networks, a step of the
-policy for every third of the critics, and Adam's first moment (Bhatt et al. 2024, arXiv:1902.05605). SBX is ``pip
-install sbx-rl``, and trains in this process, too. The return is the mean of ten episodes of the final policy without
-noise, of seeds that do not depend on training.
+(SAC: 10,000). So the subjects differ only in what CrossQ changes: batch renormalization, no target networks, one step
+of the policy for every three of the critics, and Adam's first moment (Bhatt et al. 2024, arXiv:1902.05605). SBX is
+``pip install sbx-rl``, and trains in this process, too. The return is the mean of ten episodes of the final policy
+without noise, with seeds that do not depend on training.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ OURS: dict[str, tuple[Any, dict[str, Any]]] = {
 """Name -> algorithm, and its own options."""
 
 
-def judged(act: Any, seed: int) -> float:
+def mean_return(act: Any, seed: int) -> float:
     """Mean return of ten episodes; ``act`` gives an action for an observation."""
     returns = []
     with gymnasium.make(ENV) as env:
@@ -68,30 +68,30 @@ def judged(act: Any, seed: int) -> float:
 
 
 def train_ours(name: str, seed: int, steps: int, run_dir: Path) -> tuple[float, float]:
-    """Return and seconds of processor time."""
+    """Return of the final policy, and seconds of processor time."""
     algo, own = OURS[name]
     epoch = min(EPOCH, steps)
     options = {**OPTIONS, **own, "cycles_per_epoch": epoch // CYCLE}
     cpu = time.process_time()
     agent = m.agent(algo, ENV, seed=seed, run_dir=run_dir, **options).learn(epochs=steps // epoch, progress=False)
     seconds = time.process_time() - cpu
-    return judged(lambda obs: agent.act(obs), seed), seconds
+    return mean_return(lambda obs: agent.act(obs), seed), seconds
 
 
 def train_sbx(seed: int, steps: int) -> tuple[float, float]:
-    """The same of SBX's CrossQ, with its defaults but the width."""
+    """The same for SBX's CrossQ, with its defaults except for the width."""
     from sbx import CrossQ  # pyright: ignore[reportMissingImports]
 
     cpu = time.process_time()
     with gymnasium.make(ENV) as env:
         model = CrossQ("MlpPolicy", env, policy_kwargs={"net_arch": [256, 256]}, buffer_size=STEPS, seed=seed)
         model.learn(steps)
-    return judged(lambda obs: model.predict(obs, deterministic=True)[0], seed), time.process_time() - cpu
+    return mean_return(lambda obs: model.predict(obs, deterministic=True)[0], seed), time.process_time() - cpu
 
 
 def measure(subject: str, seed: int, folder: Path, steps: int = STEPS, dry: bool = False) -> float:
-    """One training, into the results; its return."""
-    found, seconds = (
+    """Train once and report the return, which is also returned."""
+    value, seconds = (
         train_sbx(seed, steps) if subject == "sbx" else train_ours(subject, seed, steps, folder / f"{subject}-{seed}")
     )
     report(
@@ -99,17 +99,17 @@ def measure(subject: str, seed: int, folder: Path, steps: int = STEPS, dry: bool
         dry,
         peer="sbx-rl" if subject == "sbx" else "none",
         metric="return",
-        value=found,
+        value=value,
         unit=UNIT,
         config={"subject": subject, "env": ENV, "seed": seed, "env_steps": steps, "episodes": EPISODES},
         cpu_seconds=round(seconds, 1),
         versions=versions(*PACKAGES),
     )
-    return found
+    return value
 
 
 def summarize() -> None:
-    """Print what the stored lines say."""
+    """Print means and intervals of the stored results."""
     lines = read_results(NAME)
     for subject in (*OURS, "sbx"):
         newest = {line["config"]["seed"]: line["value"] for line in lines if line["config"]["subject"] == subject}
@@ -125,16 +125,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--subjects", nargs="+", default=[*OURS, "sbx"], choices=[*OURS, "sbx"])
     parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
-    parser.add_argument("--folder", type=Path, default=Path("runs/crossq_cheetah"), help="of the runs")
+    parser.add_argument("--folder", type=Path, default=Path("runs/crossq_cheetah"), help="folder of the runs")
     parser.add_argument("--summary", action="store_true")
     parser.add_argument("--check", action="store_true")
-    parser.add_argument("--quick", action="store_true", help="some hundred steps: only that it runs")
+    parser.add_argument("--quick", action="store_true", help="a few hundred steps, to see that it runs")
     args = parser.parse_args()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     if args.check or args.quick:
         with tempfile.TemporaryDirectory() as folder:
-            found = measure("crossq", 0, Path(folder), CHECK_STEPS if args.check else 400, dry=True)
-        sys.exit(0 if args.quick or found > CHECK_BAR else 1)
+            value = measure("crossq", 0, Path(folder), CHECK_STEPS if args.check else 400, dry=True)
+        sys.exit(0 if args.quick or value > CHECK_BAR else 1)
     if not args.summary:
         for seed in args.seeds:
             for subject in args.subjects:

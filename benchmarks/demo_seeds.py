@@ -18,7 +18,7 @@ from _reporting import report, versions
 import metaroll.lab.cli.main
 import metaroll.training.session.demo
 
-# As the results have them: the gain of these lines is what summaries call the change over the episodes.
+# Keys of the results; what they call the gain is called the change over the episodes in summaries.
 KEYS = (
     "return_before",
     "return_after",
@@ -34,8 +34,7 @@ KEYS = (
     "seconds",
 )
 
-
-# Fewer tasks, data and gradient steps, instead of what the demo has decided.
+# Fewer tasks, data and gradient steps in place of the demo's own values.
 QUICK = {
     "epochs": 1,
     "hidden_sizes": (16,),
@@ -47,7 +46,7 @@ QUICK = {
 
 
 def demo(seed: int, out: Path, quick: bool) -> None:
-    """Run the demo; a quick one in this process, whose start is most of what it takes."""
+    """Run the demo; the quick form stays in this process, since most of its time would go into starting another."""
     arguments = ["demo", "--seed", str(seed), "--out", str(out), "--quiet"]
     if not quick:
         subprocess.run([sys.executable, "-m", "metaroll.lab.cli.main", *arguments], check=True)

@@ -1,11 +1,11 @@
-"""Success rates of a policy whose true rate is known: planned episodes beside the first ones to finish.
+"""Success rates of a policy with a known true rate: planned episodes beside the first ones to finish.
 
     python benchmarks/evaluation_bias.py
 
 Successful episodes are shorter (3 steps of 10, as in a Meta-World episode that succeeds at step 150 of 500). Four
 instances share the name of each of five tasks, four episodes are run in each, and the biased rule (that of
 ``metaworld.evaluation.evaluation``) counts the first three of each name to finish. Ours counts all, with Wilson's
-interval. Both are read from the very same episodes.
+interval. Both are computed from the same episodes.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
 
 RATES = (0.1, 0.3, 0.5, 0.7)
 NUM_NAMES, INSTANCES, EPISODES = 5, 4, 4
-FIRST = 3  # episodes that the biased rule counts of each name
+FIRST = 3  # episodes of each name that the biased rule counts
 HORIZON, SUCCESS_STEP = 10, 3
 WORKERS = (1, 2, 3)
 
 
 class CoinEnv(gymnasium.Env):
-    """Each episode is a success with the task's probability: it ends at step 3 then, else at step 10."""
+    """An episode succeeds with the task's probability. It ends at step 3 if it does, else at step 10."""
 
     observation_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
     action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
@@ -61,7 +61,7 @@ class CoinEnv(gymnasium.Env):
 
 
 class Idle(MetaRLAlgorithm):
-    """Acts 0, whatever it has seen."""
+    """Always acts 0."""
 
     max_path_length = HORIZON
 
@@ -85,17 +85,17 @@ def updates(rate: float) -> list[SetTaskUpdate]:
 def evaluate(rate: float, repetition: int, engine: RolloutEngine) -> tuple[int, float]:
     """Successes in all planned episodes, and the rate of the first to finish."""
     tasks = updates(rate)
-    reward_and_termination = MetaEvaluator(
+    evaluator = MetaEvaluator(
         test_task_sampler=FixedTaskSampler(tasks),
         test_task_names=[f"task {i // INSTANCES}" for i in range(len(tasks))],
         num_adaptation_episodes=1,
         num_episodes=EPISODES,
         seed=derive_seed("bias", round(100 * rate), repetition),
     )
-    result = reward_and_termination.evaluate(Idle(), engine=engine)
-    rate_found, count = result.success_rate, len(tasks) * EPISODES
-    assert rate_found is not None
-    return round(rate_found * count), result.first_finished_success_rate(FIRST)
+    result = evaluator.evaluate(Idle(), engine=engine)
+    success_rate, count = result.success_rate, len(tasks) * EPISODES
+    assert success_rate is not None
+    return round(success_rate * count), result.first_finished_success_rate(FIRST)
 
 
 def measure(rate: float, repetitions: int, quick: bool) -> None:
@@ -138,12 +138,12 @@ def measure(rate: float, repetitions: int, quick: bool) -> None:
 
 
 def compare_workers(repetitions: int, quick: bool) -> None:
-    """The same repetitions on 1, 2 and 3 workers."""
-    found = []
+    """Report how many repetitions are equal on 1, 2 and 3 workers."""
+    results = []
     for workers in WORKERS:
         with RolloutEngine(updates(0.3)[0], Idle().policy, num_workers=workers) as engine:
-            found.append([evaluate(0.3, repetition, engine) for repetition in range(repetitions)])
-    equal = sum(len(set(row)) == 1 for row in zip(*found, strict=True))
+            results.append([evaluate(0.3, repetition, engine) for repetition in range(repetitions)])
+    equal = sum(len(set(row)) == 1 for row in zip(*results, strict=True))
     report(
         "evaluation_bias",
         quick,

@@ -1,4 +1,4 @@
-"""Returns, advantages and random numbers: NumPy's way and numba's, in times of one ``np.cumsum`` of as many numbers.
+"""Returns, advantages and random numbers in NumPy and in numba, as multiples of one ``np.cumsum`` of equal length.
 
 python benchmarks/kernels.py            measures, and appends to results/kernels.jsonl
 python benchmarks/kernels.py --quick    the same with fewer repetitions, appending nothing
@@ -31,11 +31,11 @@ BARS = {
     ("normals", "numpy"): 30.0,
     ("normals", "numba"): 20.0,
 }
-"""Times of np.cumsum, and nanoseconds per normal number (10 more where rows begin at different ages)."""
+"""Multiples of np.cumsum; for normals, nanoseconds per number (10 more where rows start at different ages)."""
 
 
 class Case(NamedTuple):
-    """One thing to measure: its name, a call of it, and how many numbers that gives."""
+    """One measurement: its name, the function to call, and how many numbers a call computes."""
 
     what: str
     run: Callable[[], np.ndarray]
@@ -70,7 +70,7 @@ def cases() -> Iterator[Case]:
 
 
 def seconds(functions: Sequence[Callable[[], object]], repetitions: int) -> list[float]:
-    """Median CPU time of a call of each function, in windows that take turns."""
+    """Median CPU time of a call of each function, in alternating windows."""
     times: list[list[float]] = [[] for _ in functions]
     for _ in range(repetitions):
         for function, taken in zip(functions, times, strict=True):
@@ -82,19 +82,19 @@ def seconds(functions: Sequence[Callable[[], object]], repetitions: int) -> list
     return [float(np.median(taken)) for taken in times]
 
 
-def measure(case: Case, way: str, repetitions: int, quick: bool) -> bool:
+def measure(case: Case, implementation: str, repetitions: int, quick: bool) -> bool:
     """Report one case; returns whether it holds its bar."""
     numbers = np.random.default_rng(1).normal(size=case.numbers)
     ours, cumsum = seconds([case.run, lambda: np.cumsum(numbers)], repetitions)
     per_number = 1e9 * ours / case.numbers
     times = ours / cumsum
     value, unit = (per_number, "ns per number") if case.what == "normals" else (times, "times of np.cumsum")
-    bar = BARS[case.what, way] + (10.0 if case.config.get("ages") == "mixed" else 0.0)
+    bar = BARS[case.what, implementation] + (10.0 if case.config.get("ages") == "mixed" else 0.0)
     report(
         "kernels",
         quick,
         peer="numpy",
-        metric=f"{case.what} ({way})",
+        metric=f"{case.what} ({implementation})",
         value=round(value, 3),
         unit=unit,
         config=case.config,

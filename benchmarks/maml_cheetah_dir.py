@@ -1,8 +1,8 @@
-"""The half cheetah that is to run forward or backward: what gradient steps reach, each direction by itself.
+"""Half cheetah that runs forward or backward: returns after gradient steps, for each direction separately.
 
     python benchmarks/maml_cheetah_dir.py                    # ProMP for an hour of CPU time, 30 minutes of two cores
     python benchmarks/maml_cheetah_dir.py --cpu-minutes 240 --algorithm maml
-    python benchmarks/maml_cheetah_dir.py --minutes 30       # by the clock, whatever else the machine does
+    python benchmarks/maml_cheetah_dir.py --minutes 30       # by the clock, regardless of other load
     python benchmarks/maml_cheetah_dir.py --quick
     python benchmarks/maml_cheetah_dir.py --check                    # 2 minutes; status 1 if a direction gains nothing
 
@@ -34,19 +34,19 @@ PUBLISHED = (-50.69, 293.19, 313.48, 315.65)
 STEPS, EPISODES, QUICK_EPISODES = 3, 20, 2
 CPU_MINUTES = 60.0
 ENDLESS = 10**9
-"""More epochs than any budget lasts for: the budget alone ends a training."""
+"""More epochs than any budget allows, so that only the budget ends a training."""
 SETTINGS: dict[str, Any] = {"hidden_sizes": (64, 64), "max_path_length": 200, "evaluate_every": 0}
 QUICK: dict[str, Any] = {"meta_batch_size": 2, "rollouts_per_task": 2, "max_path_length": 10}
 
 
 def cpu_seconds() -> float:
-    """CPU time of this process and all that it has begun, rollout workers say; where there is no /proc, of itself."""
+    """CPU time of this process and its descendants, such as rollout workers; without /proc, of this process alone."""
     tick, parents, used = os.sysconf("SC_CLK_TCK"), {}, {}
     for entry in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError, ValueError, IndexError):  # it has ended
+        with contextlib.suppress(OSError, ValueError, IndexError):  # the process has ended
             fields = (entry / "stat").read_text().rpartition(")")[2].split()
             number = int(entry.name)
-            # Its own, and that of its children that have ended: utime, stime, cutime, cstime of proc(5).
+            # Time of the process and of its children that have ended: utime, stime, cutime, cstime of proc(5).
             parents[number], used[number] = int(fields[1]), sum(map(int, fields[11:15])) / tick
     own = os.getpid()
     if own not in used:
@@ -61,7 +61,7 @@ def cpu_seconds() -> float:
 class Budget:
     """Ends a training when its time is up: seconds of the clock, or CPU seconds of all its processes.
 
-    ``None`` does not limit it.
+    ``None`` means no limit.
     """
 
     def __init__(self, seconds: float | None, cpu: float | None) -> None:
@@ -71,7 +71,7 @@ class Budget:
 
     @property
     def cpu_used(self) -> float:
-        """CPU seconds so far."""
+        """CPU seconds used so far."""
         return cpu_seconds() - self._cpu_begun
 
     @property
@@ -94,8 +94,8 @@ def main() -> int:
         description=about, epilog=more, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--algorithm", choices=("promp", "maml", "dice"), default="promp")
-    parser.add_argument("--minutes", type=float, help="end the training after so many by the clock")
-    cpu_help = f"and after so much CPU time, workers included (without --minutes: {CPU_MINUTES:g})"
+    parser.add_argument("--minutes", type=float, help="end the training after this many minutes by the clock")
+    cpu_help = f"end it after this much CPU time, workers included (default without --minutes: {CPU_MINUTES:g})"
     parser.add_argument("--cpu-minutes", type=float, help=cpu_help)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=2)
@@ -108,30 +108,36 @@ def main() -> int:
     if args.minutes is None and args.cpu_minutes is None:
         args.cpu_minutes = CPU_MINUTES
     setting = {**SETTINGS, **(QUICK if args.quick else {})}
-    own = {**setting, "epochs": ENDLESS, "seed": args.seed, "torch_threads": args.threads, "num_workers": args.workers}
-    config = resolve(args.algorithm, ENV, [("the benchmark", own)])
+    options = {
+        **setting,
+        "epochs": ENDLESS,
+        "seed": args.seed,
+        "torch_threads": args.threads,
+        "num_workers": args.workers,
+    }
+    config = resolve(args.algorithm, ENV, [("the benchmark", options)])
     limits = [None if given is None else 60.0 * given for given in (args.minutes, args.cpu_minutes)]
     budget = Budget(*([0.0, None] if args.quick else limits))
-    built = build(config, callbacks=(budget,))
+    experiment = build(config, callbacks=(budget,))
     begun = time.perf_counter()
-    with contextlib.closing(built.runner), torch_threads(config["run"]["torch_threads"]):
+    with contextlib.closing(experiment.runner), torch_threads(config["run"]["torch_threads"]):
         with contextlib.suppress(TimeoutError):
-            built.runner.train(config["run"]["epochs"])
-        env_steps, cpu_used = built.runner.total_env_steps, budget.cpu_used
+            experiment.runner.train(config["run"]["epochs"])
+        env_steps, cpu_used = experiment.runner.total_env_steps, budget.cpu_used
     seconds = time.perf_counter() - begun
     episodes = QUICK_EPISODES if args.quick else EPISODES
     evaluator = MetaEvaluator(
-        test_task_sampler=built.algo.test_env_sampler,
+        test_task_sampler=experiment.algo.test_env_sampler,
         adaptation_rounds=STEPS,
         episodes_per_round=episodes,
         adapt_from="last",
         num_episodes=episodes,
         deterministic=False,
-        allow_overlap=True,  # there are two directions, and both are trained in, as published
+        allow_overlap=True,  # there are only two directions, and both are trained on, as published
         seed=derive_seed("evaluation", 0),
     )
-    found = evaluator.evaluate(built.algo)
-    returns = found.returns[:, 0].reshape(len(found.tasks), STEPS + 1, episodes).mean(axis=2)  # (directions, moments)
+    result = evaluator.evaluate(experiment.algo)
+    returns = result.returns[:, 0].reshape(len(result.tasks), STEPS + 1, episodes).mean(axis=2)  # (directions, moments)
     minutes = {"minutes": args.minutes, "cpu_minutes": args.cpu_minutes}
     report(
         NAME,
@@ -143,7 +149,7 @@ def main() -> int:
         config={"algorithm": args.algorithm, "seed": args.seed, **minutes, **setting},
         versions=versions(*PACKAGES),
         returns=returns.mean(axis=0).round(2).tolist(),
-        by_direction={str(task): row.round(2).tolist() for task, row in zip(found.tasks, returns, strict=True)},
+        by_direction={str(task): row.round(2).tolist() for task, row in zip(result.tasks, returns, strict=True)},
         published=list(PUBLISHED),
         published_env_steps=160_000_000,
         iterations=budget.epochs,
@@ -158,7 +164,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    # NumPy's matrix products read this when they are first loaded; many threads do not pay for small networks.
+    # BLAS reads this when NumPy is first imported; several threads do not pay off for small networks.
     if os.environ.get("OMP_NUM_THREADS") != "1":
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "OMP_NUM_THREADS": "1"})
     torch.set_num_threads(1)

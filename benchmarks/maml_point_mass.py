@@ -176,7 +176,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    # NumPy's matrix products read this when they are first loaded; many threads do not pay for small networks.
+    # BLAS reads this when NumPy is first imported; several threads do not pay off for small networks.
     if os.environ.get("OMP_NUM_THREADS") != "1":
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "OMP_NUM_THREADS": "1"})
     sys.exit(main())

@@ -2,7 +2,7 @@
 
     python benchmarks/off_policy_classic.py                                            # all cases, five seeds each
     python benchmarks/off_policy_classic.py --algorithms sac --envs Pendulum-v1 --seeds 3    # a part, appended
-    python benchmarks/off_policy_classic.py --summary                                  # over the lines that are there
+    python benchmarks/off_policy_classic.py --summary                                  # of the stored results
     python benchmarks/off_policy_classic.py --check                                    # SAC, 4,000 steps of Pendulum-v1
 
 The return is the mean over 100 episodes without noise, whose starts are the same for all. One thread each.
@@ -31,7 +31,7 @@ CHECK_EPOCHS, CHECK_BAR = 4, -600.0
 
 
 class Case(NamedTuple):
-    """What is demanded of an algorithm in an environment: ``bar``, of the mean or of so many of five seeds."""
+    """A requirement: the mean return of five seeds, or the return of ``seeds`` of them, is at least ``bar``."""
 
     algorithm: str
     env: str
@@ -52,7 +52,7 @@ CASES = [
 
 
 def train(case: Case, seed: int, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Train with the preset, and judge."""
+    """Train with the preset, and evaluate the policy."""
     fixed = {"seed": seed, "evaluate_every": 0, "torch_threads": 1}
     config = resolve(case.algorithm, case.env, [("the benchmark", {**fixed, **changes})])
     experiment = build(config)
@@ -68,30 +68,30 @@ def train(case: Case, seed: int, changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def measure(case: Case, seed: int, epochs: int | None = None) -> float:
-    """One training, into the results unless it is shorter than it should be."""
-    found = train(case, seed, {} if epochs is None else {"epochs": epochs})
+    """Train once and report the return; a training of fewer ``epochs`` is not appended to the results."""
+    result = train(case, seed, {} if epochs is None else {"epochs": epochs})
     report(
         NAME,
         epochs is not None,
         peer="none",
         metric="return",
-        value=found["return"],
+        value=result["return"],
         unit="return without noise",
         config={
             "algorithm": case.algorithm,
             "env": case.env,
             "seed": seed,
-            "env_steps": found["env_steps"],
+            "env_steps": result["env_steps"],
             "episodes": EPISODES,
         },
-        cpu_seconds=round(found["seconds"], 1),
+        cpu_seconds=round(result["seconds"], 1),
         versions=versions(*PACKAGES),
     )
-    return found["return"]
+    return result["return"]
 
 
 def summarize(case: Case) -> bool:
-    """Print what the newest line of each seed says; whether the bar holds."""
+    """Print the newest result of each seed; returns whether the bar holds."""
     newest = {
         line["config"]["seed"]: line["value"]
         for line in read_results(NAME)
@@ -107,7 +107,7 @@ def summarize(case: Case) -> bool:
     demand = f"mean {case.bar:g}" if case.seeds is None else f"{case.bar:g} on {case.seeds} of {len(SEEDS)}"
     print(
         f"{case.algorithm} {case.env} after {case.env_steps} steps: mean {values.mean():.1f}, {reached} of "
-        f"{len(values)} seeds reach {case.bar:g} ({', '.join(f'{v:.1f}' for v in values)}); demanded: {demand}: "
+        f"{len(values)} seeds reach {case.bar:g} ({', '.join(f'{v:.1f}' for v in values)}); required: {demand}: "
         f"{'held' if held and len(values) == len(SEEDS) else 'not shown'}"
     )
     return bool(held) and len(values) == len(SEEDS)
@@ -120,13 +120,13 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
     parser.add_argument("--summary", action="store_true")
     parser.add_argument("--check", action="store_true", help="SAC on Pendulum-v1 for fewer steps, appending nothing")
-    parser.add_argument("--quick", action="store_true", help="one epoch of one algorithm: only that it runs")
+    parser.add_argument("--quick", action="store_true", help="one epoch of one algorithm, to see that it runs")
     args = parser.parse_args()
     torch.set_num_threads(1)
     if args.check or args.quick:
         case = next(case for case in CASES if (case.algorithm, case.env) == ("sac", "Pendulum-v1"))
-        found = measure(case, 0, 1 if args.quick else CHECK_EPOCHS)
-        sys.exit(0 if args.quick or found > CHECK_BAR else 1)
+        value = measure(case, 0, 1 if args.quick else CHECK_EPOCHS)
+        sys.exit(0 if args.quick or value > CHECK_BAR else 1)
     chosen = [case for case in CASES if case.algorithm in args.algorithms and case.env in args.envs]
     if not args.summary:
         for seed in args.seeds:

@@ -1,13 +1,13 @@
-"""Goals and images: point-goal with goals in hindsight and without, point-robot from pixels and from states.
+"""Goals and images: point-goal with and without hindsight goals, point-robot from pixels and from states.
 
     python benchmarks/off_policy_goals.py                                  # everything, three seeds each
     python benchmarks/off_policy_goals.py --parts goals --seeds 0 1        # a part, appended to the results
-    python benchmarks/off_policy_goals.py --summary                        # over the lines that are there
-    python benchmarks/off_policy_goals.py --check                          # a few hundred steps of each, not kept
+    python benchmarks/off_policy_goals.py --summary                        # of the stored results
+    python benchmarks/off_policy_goals.py --check                          # one seed of point-goal; appends nothing
 
-Goals: the preset of TD3, trained on the family's 80 training goals; success is that of 100 episodes with goals anywhere
-in [-3, 3]^2, at their last step. Pixels: SAC with the same settings on both, for the goal (0, 0); returns are those of
-100 episodes without noise, whose starts are the same for all, and count from that of a point that does not move.
+Goals: the preset of TD3, trained on the family's 80 training goals; success is measured at the last step of 100
+episodes with goals anywhere in [-3, 3]^2. Pixels: SAC with the same settings on both, for the goal (0, 0); returns are
+those of 100 episodes without noise, whose starts are the same for all, minus that of a point that does not move.
 One thread each.
 """
 
@@ -46,26 +46,26 @@ def plans(max_steps: int) -> list[m.RolloutPlan]:
 
 
 def success(seed: int, hindsight: bool, quick: bool) -> dict[str, Any]:
-    """Success of TD3 on point-goal."""
+    """Success rate of TD3 on point-goal."""
     changes: dict[str, Any] = {"seed": seed, "evaluate_every": 0, "torch_threads": 1}
     changes |= {} if hindsight else {"hindsight_ratio": 0.0}
     changes |= {"epochs": 2} if quick else {}
-    config = resolve("td3", "point-goal", [("the benchmark", changes)])
-    experiment = build(config)
+    options = resolve("td3", "point-goal", [("the benchmark", changes)])
+    experiment = build(options)
     with contextlib.closing(experiment.runner):
         begun = time.process_time()
-        experiment.runner.train(config["run"]["epochs"])
+        experiment.runner.train(options["run"]["epochs"])
         seconds, env_steps = time.process_time() - begun, experiment.runner.total_env_steps
     with m.RolloutEngine("point-goal", experiment.algo.policy) as engine:
         reached = [flags["success"][-1] for flags in engine.run(plans(50)).each("env_infos")]
-    told = {"algorithm": "td3", "env": "point-goal", "hindsight": hindsight, "seed": seed, "env_steps": env_steps}
+    config = {"algorithm": "td3", "env": "point-goal", "hindsight": hindsight, "seed": seed, "env_steps": env_steps}
     return {"metric": "success", "value": float(np.mean(reached)), "unit": "share of episodes", "seconds": seconds} | {
-        "config": {**told, "episodes": EPISODES}
+        "config": {**config, "episodes": EPISODES}
     }
 
 
 def gain(seed: int, what: str, quick: bool) -> dict[str, Any]:
-    """Return of SAC on point-robot, beyond that of a point that does not move."""
+    """Return of SAC on point-robot, minus that of a point that does not move."""
     env = ENVS[what]
     spec, generator = m.EnvSpec.from_env(env()), torch_generator(seed)
     space = spec.observation_space
@@ -99,18 +99,18 @@ def gain(seed: int, what: str, quick: bool) -> dict[str, Any]:
     for policy in (algo.policy, m.policies.IdlePolicy(spec)):
         with m.RolloutEngine(env, policy) as engine:
             returns.append(float(engine.run(plans(20)).returns.mean()))
-    told = {"algorithm": "sac", "env": f"point-robot from {what}", "seed": seed, "env_steps": algo.num_env_steps}
+    config = {"algorithm": "sac", "env": f"point-robot from {what}", "seed": seed, "env_steps": algo.num_env_steps}
     return {"metric": "return_gain", "value": returns[0] - returns[1], "unit": "return beyond standing still"} | {
         "seconds": seconds,
-        "config": {**told, "episodes": EPISODES},
+        "config": {**config, "episodes": EPISODES},
     }
 
 
-def tell(found: dict[str, Any], quick: bool) -> float:
-    """One training, into the results."""
-    seconds = round(found.pop("seconds"), 1)
-    report(NAME, quick, peer="none", cpu_seconds=seconds, versions=versions(*PACKAGES), **found)
-    return found["value"]
+def report_training(line: dict[str, Any], quick: bool) -> float:
+    """Report one training; returns its value."""
+    seconds = round(line.pop("seconds"), 1)
+    report(NAME, quick, peer="none", cpu_seconds=seconds, versions=versions(*PACKAGES), **line)
+    return line["value"]
 
 
 def newest(**wanted: Any) -> np.ndarray:
@@ -120,17 +120,17 @@ def newest(**wanted: Any) -> np.ndarray:
 
 
 def summarize() -> bool:
-    """Print what the newest lines say; whether the bars hold."""
+    """Print the newest results; returns whether the bars hold."""
     with_them, without = (newest(env="point-goal", hindsight=there) for there in (True, False))
     pixels, states = (newest(env=f"point-robot from {what}") for what in ENVS)
     held = True
     if len(with_them) and len(without):
         held &= bool(with_them.mean() >= WITH_LEAST and without.mean() < WITHOUT_MOST)
-        print(f"point-goal: success {with_them} with goals in hindsight, {without} without")
+        print(f"point-goal: success {with_them} with goals in hindsight, {without} without them")
     if len(pixels) and len(states):
         share = pixels.mean() / states.mean()
         held &= bool(share >= PIXELS_LEAST)
-        print(f"point-robot: gains {pixels} from pixels, {states} from states: {share:.2f} of it")
+        print(f"point-robot: gains {pixels} from pixels, {states} from states; ratio {share:.2f}")
     print("the bars hold" if held else "a bar is missed")
     return held
 
@@ -141,20 +141,20 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
     parser.add_argument("--summary", action="store_true")
     parser.add_argument("--check", action="store_true", help="one seed of point-goal, appending nothing")
-    parser.add_argument("--quick", action="store_true", help="two epochs of each: only that it runs")
+    parser.add_argument("--quick", action="store_true", help="two epochs of each, to see that it runs")
     args = parser.parse_args()
     torch.set_num_threads(1)
     if args.check:
-        found = [tell({**success(SEEDS[0], hindsight, False)}, True) for hindsight in (True, False)]
-        sys.exit(0 if found[0] >= WITH_LEAST and found[1] < WITHOUT_MOST else 1)
+        with_them, without = (report_training(success(SEEDS[0], there, False), True) for there in (True, False))
+        sys.exit(0 if with_them >= WITH_LEAST and without < WITHOUT_MOST else 1)
     if not args.summary:
         for seed in args.seeds[:1] if args.quick else args.seeds:
             if "goals" in args.parts:
                 for hindsight in (True, False):
-                    tell(success(seed, hindsight, args.quick), args.quick)
+                    report_training(success(seed, hindsight, args.quick), args.quick)
             if "pixels" in args.parts:
                 for what in ENVS:
-                    tell(gain(seed, what, args.quick), args.quick)
+                    report_training(gain(seed, what, args.quick), args.quick)
     if not args.quick:
         sys.exit(0 if summarize() else 1)
 

@@ -1,9 +1,9 @@
-"""Recurrent SAC and SAC on Pendulum-v1 whose velocity is not shown, and SAC where it is; also in random domains.
+"""Recurrent SAC and SAC on Pendulum-v1 without the velocity, and SAC with it; also in random domains.
 
     python benchmarks/off_policy_memory.py                               # all cases, three seeds each
     python benchmarks/off_policy_memory.py --cases hidden --seeds 0      # a part, appended
-    python benchmarks/off_policy_memory.py --summary                     # over the lines that are there
-    python benchmarks/off_policy_memory.py --check                       # recurrent SAC, 12,000 steps, not kept
+    python benchmarks/off_policy_memory.py --summary                     # of the stored results
+    python benchmarks/off_policy_memory.py --check                       # recurrent SAC, 12,000 steps; appends nothing
 
 The return is the mean over 100 episodes without noise, whose starts (and masses and lengths, in random domains) are the
 same for all. One thread each.
@@ -33,18 +33,18 @@ HIDDEN, SHOWN = "_memory_envs:pendulum_without_velocity", "Pendulum-v1"
 RANGES = {"m": (0.5, 1.5), "l": (0.7, 1.3)}
 CHECK_STEPS, CHECK_BAR = 12_000, -700.0
 MARGIN = 0.5
-"""Recurrent SAC must close at least this part of the gap between SAC without and with the velocity."""
+"""Recurrent SAC must close at least this share of the gap between SAC without and with the velocity."""
 
 RATES = {"policy_lr": 1e-3, "qf_lr": 1e-3, "temperature_lr": 1e-3}
 SETTINGS: dict[str, dict[str, Any]] = {
     "rsac": {"hidden_sizes": (64,), **RATES},
     "sac": {"hidden_sizes": (64, 64), **RATES},
 }
-"""Beside the presets; epochs of 1,000 environment steps."""
+"""In addition to the presets; epochs have 1,000 environment steps."""
 
 
 class Case(NamedTuple):
-    """Who learns where."""
+    """An algorithm and the environment it learns."""
 
     algorithm: str
     env: str
@@ -52,7 +52,7 @@ class Case(NamedTuple):
 
     @property
     def name(self) -> str:
-        """In a few words."""
+        """Short description, for messages."""
         shown = "velocity shown" if self.env == SHOWN else "velocity hidden"
         return f"{self.algorithm}, {shown}{', random m and l' if self.randomized else ''}"
 
@@ -65,17 +65,17 @@ CASES = {
 
 
 def train(case: Case, seed: int, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Train, and judge."""
+    """Train, and evaluate the policy."""
     fixed: dict[str, Any] = {"seed": seed, "evaluate_every": 0, "torch_threads": 1, "epochs": ENV_STEPS // 1000}
     updates: list[Any] = [None] * EPISODES
     if case.randomized:
         fixed["randomize_param"] = tuple(f"{name}={low}:{high}" for name, (low, high) in RANGES.items())
         updates = as_randomizer(RANGES).sample(EPISODES, generator=1_000_000)
-    given = {**SETTINGS[case.algorithm], **fixed, **changes}
-    experiment = build(resolve(case.algorithm, case.env, [("the benchmark", given)]))
+    options = {**SETTINGS[case.algorithm], **fixed, **changes}
+    experiment = build(resolve(case.algorithm, case.env, [("the benchmark", options)]))
     with contextlib.closing(experiment.runner):
         begun = time.process_time()
-        experiment.runner.train(given["epochs"])
+        experiment.runner.train(options["epochs"])
         seconds = time.process_time() - begun
         env_steps = experiment.runner.total_env_steps
     plans = [
@@ -88,31 +88,31 @@ def train(case: Case, seed: int, changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def measure(case: Case, seed: int, env_steps: int | None = None) -> float:
-    """One training, into the results unless it is shorter than it should be."""
-    found = train(case, seed, {} if env_steps is None else {"epochs": env_steps // 1000})
+    """Train once and report the return; a training of fewer ``env_steps`` is not appended to the results."""
+    result = train(case, seed, {} if env_steps is None else {"epochs": env_steps // 1000})
     report(
         NAME,
         env_steps is not None,
         peer="none",
         metric="return",
-        value=found["return"],
+        value=result["return"],
         unit="return without noise",
         config={
             "algorithm": case.algorithm,
             "env": case.env,
             "randomized": case.randomized,
             "seed": seed,
-            "env_steps": found["env_steps"],
+            "env_steps": result["env_steps"],
             "episodes": EPISODES,
         },
-        cpu_seconds=round(found["seconds"], 1),
+        cpu_seconds=round(result["seconds"], 1),
         versions=versions(*PACKAGES),
     )
-    return found["return"]
+    return result["return"]
 
 
 def values_of(case: Case) -> np.ndarray:
-    """What the newest line of each seed says."""
+    """The newest return of each seed."""
     kind = (case.algorithm, case.env, case.randomized)
     newest = {
         line["config"]["seed"]: line["value"]
@@ -124,19 +124,19 @@ def values_of(case: Case) -> np.ndarray:
 
 
 def summarize(name: str) -> bool:
-    """Print the means of a group of cases; whether the memory makes up for what is hidden."""
+    """Print the means of a group of cases; returns whether the memory closes enough of the gap."""
     means = []
     for case in CASES[name]:
         values = values_of(case)
         if len(values) < len(SEEDS):
-            print(f"{case.name}: {len(values)} of {len(SEEDS)} seeds are there")
+            print(f"{case.name}: results of {len(values)} of {len(SEEDS)} seeds")
             return False
         means.append(values.mean())
         print(f"{case.name}: mean {means[-1]:.1f} ({', '.join(f'{value:.1f}' for value in values)})")
     recurrent, blind, full = means
     share = (recurrent - blind) / (full - blind)
     held = full > blind and share >= MARGIN
-    print(f"{name}: the memory closes {100 * share:.0f} % of the gap; demanded: {100 * MARGIN:.0f} %, held: {held}")
+    print(f"{name}: the memory closes {100 * share:.0f} % of the gap; required: {100 * MARGIN:.0f} %, held: {held}")
     return bool(held)
 
 
@@ -147,12 +147,12 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
     parser.add_argument("--summary", action="store_true")
     parser.add_argument("--check", action="store_true", help="recurrent SAC for fewer steps, appending nothing")
-    parser.add_argument("--quick", action="store_true", help="2,000 steps of it: only that it runs")
+    parser.add_argument("--quick", action="store_true", help="2,000 steps of recurrent SAC, to see that it runs")
     args = parser.parse_args()
     torch.set_num_threads(1)
     if args.check or args.quick:
-        found = measure(CASES["hidden"][0], 0, 2000 if args.quick else CHECK_STEPS)
-        sys.exit(0 if args.quick or found > CHECK_BAR else 1)
+        value = measure(CASES["hidden"][0], 0, 2000 if args.quick else CHECK_STEPS)
+        sys.exit(0 if args.quick or value > CHECK_BAR else 1)
     if not args.summary:
         for seed in args.seeds:
             for case in (case for name in args.cases for case in CASES[name]):

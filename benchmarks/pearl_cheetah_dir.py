@@ -1,14 +1,15 @@
 """PEARL on cheetah-dir as published, iteration by iteration, each direction by itself, beside a published curve.
 
-    python benchmarks/pearl_cheetah_dir.py --iterations 3                  # begins, or goes on for 3 iterations
+    python benchmarks/pearl_cheetah_dir.py --iterations 3                  # starts, or continues for 3 iterations
     python benchmarks/pearl_cheetah_dir.py --minutes 20 --device cuda      # as many iterations as fit
-    python benchmarks/pearl_cheetah_dir.py --run runs/mine --report-only   # all snapshots that a run has left
-    python benchmarks/pearl_cheetah_dir.py --num-workers 2                 # further options are those of a new run
+    python benchmarks/pearl_cheetah_dir.py --run runs/mine --report-only   # all snapshots of an existing run
+    python benchmarks/pearl_cheetah_dir.py --num-workers 2                 # further options apply to a new run
 
-Goes through the command line, one process per iteration: each continues from the snapshot of the one before, and is
-then evaluated here, with more repetitions than the run itself has. An agent that always runs forward has a mean return
-near 0 over both directions, so each is reported: the two are all tasks that there are, trained on and tested on, and
-intervals are over the repetitions. What is in the results already is not reported again.
+Trains through the command line, one process per iteration, each from the snapshot of the one before.
+Each is then evaluated here, with more repetitions than the run itself has. An agent that always runs forward has a mean
+return near 0 over both directions, so each direction is reported, too. The family has only these two tasks, for
+training and for testing, so intervals are over the repetitions. Lines that are in the results already are not
+reported again.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from metaroll.training.store.run_folder import read_config
 from metaroll.training.store.snapshots import snapshots_of
 
 NAME = "pearl_cheetah_dir"
-# Return after adaptation, mean of both directions, at environment steps: README.md says whose.
+# Return after adaptation, mean of both directions, at environment steps; README.md names the source.
 PUBLISHED = {
     100e3: 601.0,
     205e3: 717.0,
@@ -62,13 +63,13 @@ QUICK = (
 )
 
 
-def left(folder: Path) -> set[int]:
-    """Iterations of which there is a snapshot."""
+def evaluable(folder: Path) -> set[int]:
+    """Iterations that have a snapshot."""
     return snapshots_of(folder).keys() & numbers_of(folder).keys()
 
 
 def evaluate(folder: Path, iteration: int) -> EvaluationResult:
-    """Many repetitions of the published protocol with the agent of one snapshot."""
+    """Evaluate the agent of one snapshot by many repetitions of the published protocol."""
     with restored_run(read_config(folder), folder, iteration) as (config, experiment, _):
         held_out = split_tasks(config, experiment.source)[1]
         evaluator = build_evaluator(config, experiment.source, held_out, repetitions=REPETITIONS)
@@ -112,7 +113,7 @@ def lines_of(folder: Path, iteration: int, memory: int | None) -> Iterator[dict[
         },
         "versions": config["versions"],
     }
-    # One repetition of each direction makes one of both.
+    # One repetition of each direction makes one repetition of both.
     together = summary_of(result.returns.mean(axis=0), result.num_exploration)
     published = published_at(PUBLISHED, numbers["env_steps"])
     yield {"peer": "published", "metric": "return_both", "published_value": published, **together, **common}
@@ -121,12 +122,12 @@ def lines_of(folder: Path, iteration: int, memory: int | None) -> Iterator[dict[
         yield {"peer": "none", "metric": metric, **summary_of(returns, result.num_exploration), **common}
 
 
-CHAIN = Chain(NAME, "cheetah-dir", QUICK, left, lines_of)
+CHAIN = Chain(NAME, "cheetah-dir", QUICK, evaluable, lines_of)
 
 
 def main() -> None:
     parser = chain_parser(CHAIN, __doc__)
-    parser.add_argument("--quick", action="store_true", help="tiny numbers in a scratch folder, nothing appended")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes in a scratch folder, nothing appended")
     args, options = parser.parse_known_args()
     for line in measurements(CHAIN, args, options):
         report(NAME, args.quick, **line)

@@ -1,12 +1,12 @@
 """PEARL on cheetah-vel as published, iteration by iteration, beside a published curve.
 
-    python benchmarks/pearl_cheetah_vel.py --iterations 3                  # begins, or goes on for 3 iterations
+    python benchmarks/pearl_cheetah_vel.py --iterations 3                  # starts, or continues for 3 iterations
     python benchmarks/pearl_cheetah_vel.py --minutes 20 --device cuda      # as many iterations as fit
-    python benchmarks/pearl_cheetah_vel.py --run runs/mine --report-only   # what a run has written by itself
-    python benchmarks/pearl_cheetah_vel.py --num-workers 2                 # further options are those of a new run
+    python benchmarks/pearl_cheetah_vel.py --run runs/mine --report-only   # what an existing run has written
+    python benchmarks/pearl_cheetah_vel.py --num-workers 2                 # further options apply to a new run
 
-Goes through the command line, one process per iteration: each continues from the snapshot of the one before. Numbers
-come from the run's ``metrics.jsonl``; an iteration that is in the results already is not reported again.
+Trains through the command line, one process per iteration, each from the snapshot of the one before. Numbers
+come from the run's ``metrics.jsonl``; iterations that are in the results already are not reported again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from _snapshot_chain import (
 from metaroll.training.store.run_folder import read_config
 
 NAME = "pearl_cheetah_vel"
-# Held-out return after adaptation at environment steps: README.md says whose.
+# Held-out return after adaptation at environment steps; README.md names the source.
 PUBLISHED = {205e3: -281.0, 250e3: -101.0, 300e3: -57.0, 400e3: -39.0, 500e3: -37.0, 700e3: -40.0}
 PUBLISHED_BY = (
     "github.com/x35f/meta_rl, cheetah-vel, 1 seed: mean of 5 deterministic episodes after 2 exploration episodes in "
@@ -48,7 +48,7 @@ def lines_of(folder: Path, iteration: int, memory: int | None) -> Iterator[dict[
     """The measurement of one iteration."""
     config, numbers = read_config(folder), numbers_of(folder)[iteration]
     episodes = [value for name, value in numbers.items() if name.startswith("return_episode_")]
-    change = "change" if "change" in numbers else "gain"  # as older runs call it
+    change = "change" if "change" in numbers else "gain"  # the name in older runs
     yield {
         "peer": "published",
         "metric": "held_out_return",
@@ -74,7 +74,7 @@ CHAIN = Chain(NAME, "cheetah-vel", QUICK, evaluated, lines_of)
 
 def main() -> None:
     parser = chain_parser(CHAIN, __doc__)
-    parser.add_argument("--quick", action="store_true", help="tiny numbers in a scratch folder, nothing appended")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes in a scratch folder, nothing appended")
     args, options = parser.parse_known_args()
     for line in measurements(CHAIN, args, options):
         report(NAME, args.quick, **line)

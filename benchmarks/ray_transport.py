@@ -4,9 +4,9 @@
     python benchmarks/ray_transport.py --repeats 8 --seconds 5
 
 Both are whole calls of ``RolloutEngine.run`` with the same plans, 2 workers and 16 slots, up to the recorded
-``StepSequence`` objects in the parent; Ray runs on this machine alone. Everything is warmed up; then short windows of
-the two alternate, and which one begins. A ratio is that of two neighboring windows, reported is the median over the
-repetitions with its range. The rollouts of both are compared bitwise.
+``StepSequence`` objects in the parent; Ray runs on this machine alone. Both are warmed up; then short windows of
+the two alternate, and so does which one begins. A ratio compares two neighboring windows; its median over the
+repetitions is reported, with its range. The rollouts of both are compared bitwise.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def measure(args: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--repeats", type=int, default=6)
-    parser.add_argument("--seconds", type=float, default=5.0, help="of a window")
+    parser.add_argument("--seconds", type=float, default=5.0, help="length of a window")
     parser.add_argument("--plans", type=int, default=128, help="rollouts per call")
     parser.add_argument("--no-save", action="store_true", help="append nothing to the results")
     parser.add_argument("--quick", action="store_true", help="short windows, nothing appended")

@@ -1,16 +1,16 @@
-"""What a search leaves: is it as good as the best mean that any of its runs has ended with?
+"""Whether a search recommends parameters as good as the best mean that any of its runs ended with.
 
 Usage: python benchmarks/recommendations.py [--problem cartpole] [--subject cmaes-ipop] [--seeds 20] [--check]
 
-A search with restarts looks, most of the time, where a run has just begun. CMA-ES with restarts (ipop, bipop, with
-three starts, with averaged means), CEM and ARS, each with 20 seeds, on a quadratic of 10 parameters whose returns have
-noise of deviation 1, and on CartPole-v1 in random initial states. Told is by how much what acts after the last epoch
-falls short of the best end of a run (the best recommendation that was finished; CEM and ARS have one run, whose mean is
-what acts), both by returns without noise: of the quadratic itself, and of CartPole over 200 episodes that nothing else
-has seen.
+At any moment, the current run of a search with restarts may have just begun. The subjects are CMA-ES with restarts
+(ipop, bipop, with three starts, with averaged means), CEM and ARS, each with 20 seeds, on a quadratic of 10 parameters
+whose returns have noise of deviation 1, and on CartPole-v1 in random initial states. Reported is by how much the
+recommendation after the last epoch falls short of the best end of a run (CEM and ARS have one run, whose mean is the
+recommendation). Both are judged by returns without noise: those of the quadratic itself, and those of CartPole over 200
+episodes that are used for nothing else.
 
-Bar: it falls short by no more than the noise of the comparison, the deviation of the difference of two means of 5
-generations, on average over seeds, and by no more than three of these for each of them.
+Bar: the shortfall is at most the noise of the comparison (the deviation of the difference of two means of 5
+generations) on average over seeds, and at most three times that for each seed.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ SUBJECTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "cem": ("cem", {}),
     "ars": ("ars", {}),
 }
-"""Subject -> algorithm, and options beside its preset of CartPole."""
+"""Subject -> algorithm, and options in addition to its preset of CartPole."""
 
 
 def ends_in(tree: Any) -> Iterator[np.ndarray]:
-    """Where runs have ended, of a search's state as a snapshot has it."""
+    """Means at which runs have ended, from the state of a search in a snapshot."""
     if not isinstance(tree, Mapping):
         return
     if "incumbent" in tree:
@@ -58,7 +58,7 @@ def ends_in(tree: Any) -> Iterator[np.ndarray]:
 
 
 def measure(problem: str, subject: str, seed: int, quick: bool, saves: bool) -> float:
-    """By how many deviations of the comparison's noise what is left falls short, reported."""
+    """Search once and report the shortfall; returns it in deviations of the comparison's noise."""
     name, options = SUBJECTS[subject]
     begun, epochs = time.perf_counter(), EPOCHS[problem] // (20 if quick else 1)
     fixed = {"seed": seed, "evaluate_every": 0, "torch_threads": 1, "normalize_observations": False, **options}
@@ -84,32 +84,36 @@ def measure(problem: str, subject: str, seed: int, quick: bool, saves: bool) -> 
             else:
                 algo.update(algo.collect(runner))
             ends |= {end.tobytes(): end for end in ends_in(algo.state_dict()["search"])}
-        left = algo.policy.acting_parameters()
-        sets = np.concatenate([left[None], algo._sets(np.array(list(ends.values())))]) if ends else left[None]
+        recommended = algo.policy.acting_parameters()
+        sets = (
+            np.concatenate([recommended[None], algo._sets(np.array(list(ends.values())))])
+            if ends
+            else recommended[None]
+        )
         if problem == "quadratic":
-            found, noise = worth(sets[:, algo._places].astype(np.float64)), NOISE
+            scores, noise = worth(sets[:, algo._places].astype(np.float64)), NOISE
         else:
-            tried = runner.sample_parameters(sets, num_init_states_per_domain=EPISODES, deterministic=True)
-            returns = np.array([[one.undiscounted_return() for one in group] for group in tried])
-            found, rollouts = returns.mean(axis=1), algo.trials.rollouts_per_candidate
+            groups = runner.sample_parameters(sets, num_init_states_per_domain=EPISODES, deterministic=True)
+            returns = np.array([[rollout.undiscounted_return() for rollout in group] for group in groups])
+            scores, rollouts = returns.mean(axis=1), algo.trials.rollouts_per_candidate
             noise = max(float(returns.std(axis=1).max()) / np.sqrt(rollouts), 1e-9)
-    short, compared = float(found.max() - found[0]), noise * np.sqrt(2.0 / REVIEWS)
+    shortfall, deviation = float(scores.max() - scores[0]), noise * np.sqrt(2.0 / REVIEWS)
     report(
         NAME,
         not saves,
         peer="none",
         metric="falls_short",
-        value=short,
+        value=shortfall,
         unit="return below that of the best end of a run",
         config={"problem": problem, "subject": subject, "seed": seed},
         ends=len(ends),
-        left=round(float(found[0]), 4),
-        best=round(float(found.max()), 4),
-        noise_of_comparison=round(float(compared), 4),
+        left=round(float(scores[0]), 4),
+        best=round(float(scores.max()), 4),
+        noise_of_comparison=round(float(deviation), 4),
         seconds=round(time.perf_counter() - begun, 1),
         versions=versions(*PACKAGES),
     )
-    return short / compared
+    return shortfall / deviation
 
 
 def main() -> int:
@@ -120,7 +124,7 @@ def main() -> int:
     parser.add_argument("--problem", nargs="+", choices=list(EPOCHS), default=list(EPOCHS))
     parser.add_argument("--subject", nargs="+", choices=list(SUBJECTS), default=list(SUBJECTS))
     parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--check", action="store_true", help="one seed, nothing appended; status 1 where it fails")
+    parser.add_argument("--check", action="store_true", help="one seed, nothing appended; status 1 if it fails")
     parser.add_argument("--quick", action="store_true", help="the same with few epochs")
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -128,16 +132,17 @@ def main() -> int:
     seeds = 1 if short_run else args.seeds
     for problem in args.problem:
         for subject in args.subject:
-            short = np.array([measure(problem, subject, seed, args.quick, not short_run) for seed in range(seeds)])
-            passed = bool(short.mean() <= 1.0 and short.max() <= 3.0)
+            shortfalls = [measure(problem, subject, seed, args.quick, not short_run) for seed in range(seeds)]
+            mean, largest = float(np.mean(shortfalls)), max(shortfalls)
+            passed = bool(mean <= 1.0 and largest <= 3.0)
             good &= passed
-            text = f"{short.mean():.2f} of its noise on average, {short.max():.2f} at most"
+            text = f"{mean:.2f} of the noise on average, {largest:.2f} at most"
             print(f"{problem} {subject}: {text}: {'ok' if passed else 'FAILS'}", file=sys.stderr)
     return int(not good)
 
 
 if __name__ == "__main__":
-    # Matrix products of NumPy read this when they are first loaded.
+    # BLAS reads this when NumPy is first imported.
     if os.environ.get("OMP_NUM_THREADS") != "1":
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "OMP_NUM_THREADS": "1"})
     sys.exit(main())

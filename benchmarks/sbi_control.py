@@ -1,12 +1,12 @@
-"""What posteriors tell of parameters of control problems, and whether they keep what they promise.
+"""How much posteriors of parameters of control problems gain on the prior, and whether their intervals are right.
 
 Usage: python benchmarks/sbi_control.py [--cases pendulum_dt cartpole_mass pendulum_pair] [--runs 5] [--quick]
 
 Pendulum-v1's time step in [0.01, 0.3] and CartPole-v1's pole mass in [0.1, 2] (total mass and what else depends on it
-follow) after one rollout of 200 steps, with BayesSim's features, as in table I of Ramos, Possas and Fox 2019: 1000
-simulations, 5 runs. The value is the mean of log p(true) - log prior(true) in nats over 300 held-out parameters; the
-bars are 1.5 and 1.0. From the same 300 posteriors: how often their central 90 % intervals hold the truth (90 +- 5 %).
-``pendulum_pair``: mass and length, 800 simulations, NPDR beside BayesSim on 20 targets each run, paired.
+change with it) after one rollout of 200 steps, with BayesSim's features, as in table I of Ramos, Possas and Fox 2019:
+1000 simulations, 5 runs. The value is the mean of log p(true) - log prior(true) in nats over 300 held-out parameters;
+the bars are 1.5 and 1.0. The same 300 posteriors give how often central 90 % intervals contain the truth (90 +- 5 %).
+``pendulum_pair``: mass and length, 800 simulations, NPDR beside BayesSim on 20 targets per run, paired.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ COVERAGE = (0.85, 0.95)
 
 
 class Case(NamedTuple):
-    """A parameter, or two; ``mixture`` are settings of BayesSim's that differ from those that both learners have."""
+    """One or two parameters; ``mixture`` holds settings of BayesSim that differ from those of NPDR."""
 
     env: str
     prior: dict[str, Any]
@@ -36,8 +36,8 @@ class Case(NamedTuple):
 
 
 PATIENT = {"learning_rate": 3e-4, "stop_after_epochs": 100, "max_epochs": 2000}
-"""Posteriors of the pole's mass are a hundredth of the prior wide. Where learning stops after 20 epochs
-without progress, the mixture is still wider than that, and intervals of 90 % hold 97.5 % (98 % with three mixtures)."""
+"""Posteriors of the pole's mass are a hundredth as wide as the prior. If learning stops after 20 epochs
+without progress, the mixture is still wider than that, and 90 % intervals contain 97.5 % (98 % with three mixtures)."""
 
 CASES = {
     "pendulum_dt": Case("Pendulum-v1", {"dt": (0.01, 0.3)}, 1000, 1.5, 1.95),
@@ -57,7 +57,7 @@ def balance(observations: np.ndarray, _: Any) -> np.ndarray:
 
 
 def simulator(case: Case, seed: int) -> Any:
-    """The sampler that simulates, and its number of features."""
+    """The sampler that simulates a case, with BayesSim's features."""
     import gymnasium
 
     from metaroll import BayesSimEmbedding, SimRolloutSamplerForSBI
@@ -107,7 +107,7 @@ def measure(name: str, args: argparse.Namespace) -> None:
                 ranks[learner].append(sbc_ranks(truths, posterior.sample(DRAWS, run, held_out)))
                 print(f"{name}, run {run}, {learner}: {gains[learner][-1].mean():.2f} nats "
                       f"({time.perf_counter() - start:.0f} s)", flush=True)  # fmt: skip
-    told = {
+    config = {
         "case": name,
         "ensemble": args.ensemble,
         "simulations": simulations,
@@ -130,7 +130,7 @@ def measure(name: str, args: argparse.Namespace) -> None:
             unit="nats",
             ratio=max(value / case.published, 0.0) if case.published else None,
             config={
-                **told,
+                **config,
                 "learner": learner,
                 **({"mixture": case.mixture} if case.mixture and learner == "BayesSim" else {}),
                 "by_run": [round(gain, 3) for gain in each],
@@ -152,7 +152,7 @@ def measure(name: str, args: argparse.Namespace) -> None:
             metric="npdr_minus_bayessim",
             value=float(difference.mean()),
             unit="nats",
-            config={**told, "pairs": len(difference), "standard_error": error},
+            config={**config, "pairs": len(difference), "standard_error": error},
             versions=known,
         )
 
@@ -161,8 +161,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--cases", nargs="+", default=list(CASES), choices=list(CASES))
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--ensemble", type=int, default=1, help="estimators that each posterior is the mixture of")
-    parser.add_argument("--quick", action="store_true", help="one run of 100 simulations: only that it runs")
+    parser.add_argument("--ensemble", type=int, default=1, help="number of estimators that are mixed in each posterior")
+    parser.add_argument("--quick", action="store_true", help="one run of 100 simulations, to see that it runs")
     args = parser.parse_args()
     for name in args.cases:
         measure(name, args)

@@ -1,9 +1,9 @@
-"""Noisy sensors of Gymnasium's pendulum: how much noise ``infer`` finds, and what its checks say with and without it.
+"""Noisy sensors of Gymnasium's pendulum: the noise that ``infer`` estimates, and its checks with and without it.
 
 python benchmarks/sensor_noise.py [--seeds 3] [--check]
 
-Noise of 1 % must be found within a factor of 1.5, and a posterior that was made without noise must be refused (no
-simulation is like the log). ``--check`` does both for one log at full size (2 minutes), and appends nothing.
+Noise of 1 % must be estimated within a factor of 1.5, and a posterior that was made without noise must be refused (no
+simulation resembles the log). ``--check`` does both for one log at full size (2 minutes), and appends nothing.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from metaroll.lab import infer
 
 ROBOT = {"m": 0.8, "l": 1.2, "g": 9.0}
 PRIOR = {"m": (0.5, 1.5), "l": (0.5, 1.5), "g": (5.0, 15.0)}
+MOST_OFF = 1.5
 
 
 def logged(share: float, seed: int, count: int = 5, steps: int = 200) -> tuple[list[StepSequence], np.ndarray]:
-    """What noisy sensors show of a pendulum, a new torque every 0.15 s, and the noise's deviations."""
+    """Logs of a pendulum with noisy sensors and a new torque every 0.15 s, and the deviations of the noise."""
     env, clean, commands = gymnasium.make("Pendulum-v1"), [], []
     vars(env.unwrapped).update(ROBOT)
     for number in range(count):
@@ -42,9 +43,6 @@ def logged(share: float, seed: int, count: int = 5, steps: int = 200) -> tuple[l
     noisy = [one + noise * generator.standard_normal(one.shape) for one in clean]
     rows = zip(noisy, commands, strict=True)
     return [StepSequence(rewards=np.zeros(steps), observations=x, actions=u) for x, u in rows], noise
-
-
-MOST_OFF = 1.5
 
 
 def main() -> int:
@@ -66,13 +64,13 @@ def main() -> int:
 
 
 def measure(share: float, how: str, seed: int, quick: bool, check: bool) -> bool:
-    """Whether the bars hold, as far as they are of such a case."""
+    """Infer from one log and report it; returns whether the bar of such a case holds."""
     log, noise = logged(share, seed)
     options = InferenceOptions(noise=how, num_simulations=200 if quick else 2000)
     quick = quick or check
     with tempfile.TemporaryDirectory() as folder:
-        found = infer("Pendulum-v1", log, PRIOR, folder, options)
-    outcomes = {check["name"]: check["outcome"] for check in found.checks["checks"]}
+        inference = infer("Pendulum-v1", log, PRIOR, folder, options)
+    outcomes = {check["name"]: check["outcome"] for check in inference.checks["checks"]}
     config = {"noise_share": share, "noise": how, "seed": seed, "num_simulations": options.num_simulations}
     common: dict[str, Any] = {
         "config": config,
@@ -86,15 +84,15 @@ def measure(share: float, how: str, seed: int, quick: bool, check: bool) -> bool
         value=sum(outcome == "failed" for outcome in outcomes.values()),
         unit="checks",
         outcomes=outcomes,
-        verdict=found.checks["text"],
+        verdict=inference.checks["text"],
         **common,
     )
     if how == "estimate" and share:
-        ratios = np.array(list(found.noise["found"].values())) / noise
+        ratios = np.array(list(inference.noise["found"].values())) / noise
         worst = float(np.exp(np.abs(np.log(ratios)).max()))
         report("sensor_noise", quick, metric="noise_factor", value=worst, unit="found over true", **common)
         return worst <= MOST_OFF
-    return how == "estimate" or not found.trusted
+    return how == "estimate" or not inference.trusted
 
 
 if __name__ == "__main__":
