@@ -6,6 +6,7 @@ import copy
 import os
 import pickle
 import pty
+import re
 import signal
 import threading
 import warnings
@@ -24,7 +25,7 @@ from metaroll import (
     save_rollouts,
 )
 from metaroll.envs.wrappers.actions import ActNormWrapper
-from metaroll.errors import DeviceError, LogError, RolloutError, ShapeError
+from metaroll.errors import DeviceError, LogError, RolloutError, ShapeError, UnknownNameError
 from metaroll.lab import Packet, RealEnv, StopKey, load_log
 from metaroll.lab.logs.robot_log import RobotLog, read_robot_log
 from metaroll.lab.real.stopping import stop_all, stop_for_sure
@@ -35,7 +36,7 @@ from metaroll.wrappers import ActDelayWrapper, typed_env
 
 
 class FakeClock:
-    """Time passes where somebody waits."""
+    """Time passes only in sleep."""
 
     def __init__(self):
         self.time = 100.0
@@ -56,13 +57,13 @@ SPEC = EnvSpec(
 
 
 class Device(RealEnv):
-    """Shows how many actions it got, and the last one; packet k is there ``delays[k]`` s after its action."""
+    """Shows how many actions it received, and the last one; packet k arrives ``delays[k]`` s after its action."""
 
     def __init__(self, delays=None, lost=(), **options):
         self.clock = FakeClock()
         options = {"watchdog": None, "clock": self.clock, "sync": False, **options}
         super().__init__(SPEC, options.pop("dt", 0.1), **options)
-        self.sent, self.coming, self.delays, self.lost, self.released = [], [], delays or {}, lost, 0
+        self.sent, self.pending, self.delays, self.lost, self.released = [], [], delays or {}, lost, 0
 
     def prepare(self):
         self.count = 0
@@ -71,7 +72,7 @@ class Device(RealEnv):
     def emit(self, action):
         if self.count not in self.lost:
             due = self.clock.time + self.delays.get(self.count, 0.0)
-            self.coming.append((due, Packet([self.count, action], self.count)))
+            self.pending.append((due, Packet([self.count, action], self.count)))
 
     def send(self, action):
         self.sent.append(float(action[0]))
@@ -79,13 +80,13 @@ class Device(RealEnv):
         self.emit(float(action[0]))
 
     def receive(self, timeout):
-        due = [entry for entry in self.coming if entry[0] <= self.clock.time + timeout]
+        due = [entry for entry in self.pending if entry[0] <= self.clock.time + timeout]
         if not due:
             self.clock.sleep(timeout)
             return None
         first = min(due, key=lambda entry: entry[0])
         self.clock.time = max(self.clock.time, first[0])
-        self.coming.remove(first)
+        self.pending.remove(first)
         return first[1]
 
     def disconnect(self):
@@ -110,7 +111,7 @@ def test_ticks_do_not_drift_and_overruns_are_counted():
     late = [round(entry[0], 6) for entry in waits]
     assert late == [0.0, 0.0, 0.05, 0.0, 0.25, 0.0]
     assert [entry[1] for entry in waits] == [0, 0, 0, 0, 2, 0]
-    assert [entry[2] for entry in waits] == [0.1, 0.2, 0.35, 0.4, 0.75, 0.8]  # back on the ticks of the beginning
+    assert [entry[2] for entry in waits] == [0.1, 0.2, 0.35, 0.4, 0.75, 0.8]  # back on the ticks of the start
 
 
 def test_a_slow_policy_is_reported():
@@ -120,12 +121,12 @@ def test_a_slow_policy_is_reported():
         env.clock.time += 0.25 if observation[0] == 2 else 0.01
         return np.array([0.5])
 
-    made = rollout(env, policy, max_steps=6, no_close=True)
+    result = rollout(env, policy, max_steps=6, no_close=True)
     assert env.timing.steps == 6 and env.timing.overruns == 1 and env.timing.skipped_ticks == 1
     assert env.timing.longest_overrun == pytest.approx(0.15)
-    np.testing.assert_allclose(made.env_infos["time"], [0.1, 0.2, 0.45, 0.5, 0.6, 0.7])
-    assert made.env_infos["overrun"].tolist() == pytest.approx([0, 0, 0.15, 0, 0, 0])
-    assert "6 steps, 1 overruns (at most 150 ms, 1 ticks skipped)" in str(env.timing)
+    np.testing.assert_allclose(result.env_infos["time"], [0.1, 0.2, 0.45, 0.5, 0.6, 0.7])
+    assert result.env_infos["overrun"].tolist() == pytest.approx([0, 0, 0.15, 0, 0, 0])
+    assert re.search("6 steps, 1 overruns .*150 ms, 1 ticks", str(env.timing))
 
 
 # ---- packets ---------------------------------------------------------------------------------------------------------
@@ -134,10 +135,10 @@ def test_a_slow_policy_is_reported():
 def test_late_packets_are_waited_for_and_lost_ones_bridged():
     env = Device(delays={3: 0.13, 6: 0.35}, lost=(5,), timeout=0.05, max_lost=2)
     env.reset()
-    found = steps_of(env, [0.1 * i for i in range(1, 10)])
-    assert [int(step[0][0]) for step in found] == [1, 2, 3, 4, 4, 4, 7, 8, 9]  # packet 6 came after 8
-    assert [step[4]["late"] for step in found] == [False, False, True] + [False] * 6
-    assert [step[4]["repeated"] for step in found] == [False] * 4 + [True, True, False, False, False]
+    steps = steps_of(env, [0.1 * i for i in range(1, 10)])
+    assert [int(step[0][0]) for step in steps] == [1, 2, 3, 4, 4, 4, 7, 8, 9]  # packet 6 came after 8
+    assert [step[4]["late"] for step in steps] == [False, False, True] + [False] * 6
+    assert [step[4]["repeated"] for step in steps] == [False] * 4 + [True, True, False, False, False]
     assert (env.timing.late, env.timing.lost, env.timing.stale) == (1, 2, 1)
 
 
@@ -145,17 +146,17 @@ def test_too_many_lost_packets_stop_the_device_and_keep_the_rollout(tmp_path):
     env = Device(lost=range(4, 100), max_lost=2, log_dir=tmp_path)
     env.reset()
     steps_of(env, [0.5] * 5)
-    with pytest.raises(DeviceError, match=r"arrived in 3 steps in a row .*; 5 steps are kept in .*0000") as caught:
+    with pytest.raises(DeviceError, match=r"3 steps .*max_lost=2.*5 steps .*0000") as caught:
         env.step([0.5])
     assert env.sent == [0.5] * 6 + [0.0]
     kept = caught.value.rollout
     assert len(kept) == 5 and kept.repeated.tolist() == [False] * 3 + [True] * 2 and kept.truncated[-1]
     [logged] = load_log(caught.value.log)
     np.testing.assert_array_equal(logged.observations, kept.observations)
-    assert "no observation arrived" in logged.rollout_info["log"]["end"]
-    with pytest.raises(DeviceError, match=r"has been stopped \(DeviceError: no observation arrived"):
+    assert re.search("DeviceError: .*max_lost=2", logged.rollout_info["log"]["end"])
+    with pytest.raises(DeviceError, match=r"\(DeviceError: .*max_lost=2"):
         env.step([0.5])
-    with pytest.raises(RolloutError, match="no observation arrived in 3 steps in a row") as caught:
+    with pytest.raises(RolloutError, match="max_lost=2") as caught:
         rollout(env, lambda obs: np.array([0.5]), max_steps=50)
     errors, error = [], caught.value
     while error is not None:
@@ -164,22 +165,22 @@ def test_too_many_lost_packets_stop_the_device_and_keep_the_rollout(tmp_path):
     assert [len(e.rollout) for e in errors if isinstance(e, DeviceError)] == [5]
 
 
-def test_packets_that_hold_nothing_are_none():
+def test_packets_without_a_valid_observation_are_skipped():
     env = Device(max_lost=1)
     env.reset()
     for wrong in ([np.nan, 0.0], "text", None):
-        env.coming.append((0.0, Packet(wrong)))
+        env.pending.append((0.0, Packet(wrong)))
     env.step([0.5])
     assert env.timing.invalid == 3 and env.timing.lost == 0
-    env.coming.append((0.0, Packet([1.0, 2.0, 3.0])))
-    with pytest.raises(ShapeError, match=r"observations of the device must have shape \(2,\), got \(3,\)"):
+    env.pending.append((0.0, Packet([1.0, 2.0, 3.0])))
+    with pytest.raises(ShapeError, match=r"observations .*must .*\(2,\), got \(3,\)"):
         env.step([0.5])
     assert env.sent[-1] == 0.0
 
 
 def test_a_device_that_is_off_is_an_error():
     env = Device(lost=(0,))
-    with pytest.raises(DeviceError, match="is the device on and connected"):
+    with pytest.raises(DeviceError, match="5 s after reset"):
         env.reset()
     assert env.sent == [0.0]
 
@@ -191,10 +192,10 @@ def test_actions_are_clipped_or_refused():
     env = Device()
     env.reset()
     assert [step[4]["act_applied"].item() for step in steps_of(env, [5.0, -5.0, 1.5])] == [2.0, -1.0, 1.5]
-    made = rollout(Device(), lambda obs: np.array([5.0]), max_steps=2)
-    assert made.actions.tolist() == [[5.0]] * 2 and made.actions_applied.tolist() == [[2.0]] * 2
+    result = rollout(Device(), lambda obs: np.array([5.0]), max_steps=2)
+    assert result.actions.tolist() == [[5.0]] * 2 and result.actions_applied.tolist() == [[2.0]] * 2
     strict = Device(on_limit="refuse", stop_action=[-0.5])
-    for action, message in ((2.5, r"the action force is 2.5, outside of \[-1, 2\]"), (np.nan, "action must be finite")):
+    for action, message in ((2.5, r"force .*2\.5, .*\[-1, 2\]"), (np.nan, "action must .*nan")):
         strict.reset()
         with pytest.raises(ValueError, match=message):
             strict.step([action])
@@ -202,7 +203,7 @@ def test_actions_are_clipped_or_refused():
 
 
 def test_every_way_out_sends_the_stop_action():
-    """The end, a limit, a function, errors, Ctrl-C, reset and close."""
+    """The end, a limit, a function of stop_when, errors, Ctrl-C, reset and close."""
 
     class Broken(Device):
         def reward(self, observation, action, next_observation):
@@ -214,10 +215,10 @@ def test_every_way_out_sends_the_stop_action():
             return observation[0] == 4
 
     ends = []
-    for options, expected in (
-        ({"observation_limits": {"count": (-1.0, 2.5)}}, (True, False, "count is 3, outside of [-1, 2.5]")),
-        ({"stop_when": [lambda obs: obs[0] > 1.5 and "too far"]}, (False, True, "too far")),
-        ({"stop_when": [lambda obs: obs[0] > 1.5]}, (False, True, "stop_when[0] returned true")),
+    for options, ending, reason in (
+        ({"observation_limits": {"count": (-1.0, 2.5)}}, (True, False), r"count .*3, .*\[-1, 2\.5\]"),
+        ({"stop_when": [lambda obs: obs[0] > 1.5 and "too far"]}, (False, True), "^too far$"),
+        ({"stop_when": [lambda obs: obs[0] > 1.5]}, (False, True), r"stop_when\[0\]"),
     ):
         env = Device(**options)
         env.reset(options={"max_steps": 5})
@@ -225,7 +226,7 @@ def test_every_way_out_sends_the_stop_action():
             *_, terminated, truncated, info = env.step([1.0])
             if terminated or truncated:
                 break
-        assert (terminated, truncated, env.halted_by) == expected and info["stopped"]
+        assert (terminated, truncated) == ending and re.search(reason, env.halted_by) and info["stopped"]
         ends.append(env)
     env = Device()
     env.reset(options={"max_steps": 2})
@@ -258,18 +259,18 @@ def test_every_way_out_sends_the_stop_action():
     assert Broken().is_terminal(np.array([4.0]))
 
 
-def test_a_function_that_stops_is_asked_before_an_action_is_sent():
+def test_stop_when_is_called_before_an_action_is_sent():
     pressed = []
     env = Device(stop_when=[lambda obs: bool(pressed)])
     env.reset()
     steps_of(env, [1.0])
-    pressed.append("key")  # while the policy thinks
+    pressed.append("key")  # while the policy computes
     _, _, terminated, truncated, info = env.step([2.0])
     assert (terminated, truncated, info["act_applied"].item()) == (False, True, 0.0) and 2.0 not in env.sent
 
 
 @pytest.mark.parametrize("no_close", [True, False])
-def test_a_policy_that_fails_does_not_leave_the_device_alone(no_close):
+def test_a_policy_that_fails_stops_the_device(no_close):
     env = Device()
 
     def policy(observation):
@@ -280,9 +281,9 @@ def test_a_policy_that_fails_does_not_leave_the_device_alone(no_close):
     with pytest.raises(KeyboardInterrupt):
         rollout(env, policy, max_steps=10, no_close=no_close)
     assert env.sent == [1.0, 1.0, 0.0] and env.released == (not no_close)
-    made = rollout(ActNormWrapper(Device()), lambda obs: np.array([1.0]), max_steps=3)
-    assert made.truncated.tolist() == [False, False, True]
-    assert made.actions_applied.tolist() == [[2.0]] * 3
+    result = rollout(ActNormWrapper(Device()), lambda obs: np.array([1.0]), max_steps=3)
+    assert result.truncated.tolist() == [False, False, True]
+    assert result.actions_applied.tolist() == [[2.0]] * 3
 
 
 def test_the_stop_action_is_tried_again():
@@ -300,11 +301,11 @@ def test_the_stop_action_is_tried_again():
         stop_for_sure(lambda: stop(KeyboardInterrupt()), "arm")
     assert len(calls) == 2  # it was sent in spite of Ctrl-C
     calls.clear()
-    with pytest.raises(DeviceError, match=r"THE STOP ACTION COULD NOT BE SENT to arm .*switch it off by hand"):
+    with pytest.raises(DeviceError, match=r"arm \(gone\).*switch it off"):
         stop_for_sure(lambda: stop(*[OSError("gone")] * 9), "arm")
 
 
-def test_a_watchdog_stops_what_nobody_steps():
+def test_a_watchdog_stops_a_device_that_is_not_stepped():
     stopped = threading.Event()
 
     class Watched(Device):
@@ -315,8 +316,8 @@ def test_a_watchdog_stops_what_nobody_steps():
     env = Watched(watchdog=0.05)
     env.reset()
     assert stopped.wait(30.0)
-    with pytest.raises(DeviceError, match=r"has been stopped \(no step was taken for 0.05 s\)"):
-        for _ in range(10_000):  # the thread that has stopped it may be about to say so
+    with pytest.raises(DeviceError, match=r"\(.* 0\.05 s\)"):
+        for _ in range(10_000):  # the thread of the watchdog may not be done yet
             env.step([1.0])
     assert env.sent[-1] == 0.0
 
@@ -327,18 +328,18 @@ def test_a_key_of_the_terminal_stops():
         with os.fdopen(slave, "rb", buffering=0) as terminal, StopKey("q", terminal) as key:
             assert key(np.zeros(2)) == ""
             os.write(master, b"xq")
-            assert key(np.zeros(2)) == "the key 'q' was pressed"
+            assert "'q'" in key(np.zeros(2))
             assert key(np.zeros(2)) == ""
     finally:
         os.close(master)
-    with open(os.devnull) as nothing, pytest.raises(ValueError, match="StopKey needs a terminal"):
+    with open(os.devnull) as nothing, pytest.raises(ValueError, match="StopKey"):
         StopKey(stream=nothing).__enter__()
 
 
 # ---- the log ---------------------------------------------------------------------------------------------------------
 
 
-def test_every_step_is_in_the_file_before_the_next(tmp_path):
+def test_every_step_is_in_the_log_before_the_next(tmp_path):
     env = Device(log_dir=tmp_path / "logs", sync=True)
     env.reset()
     for steps in range(1, 5):
@@ -346,12 +347,12 @@ def test_every_step_is_in_the_file_before_the_next(tmp_path):
         [so_far] = load_log(env.log_path)
         assert len(so_far) == steps and so_far.rollout_info["log"]["end"] == "not finished"
     env.halt("enough")
-    [made] = load_log(env.log_path)
+    [loaded] = load_log(env.log_path)
     recorded = env.recorded()
     for name in ("observations", "actions", "rewards", "time", "actions_applied", "repeated", "late", "overrun"):
-        np.testing.assert_array_equal(getattr(made, name), getattr(recorded, name))
-    assert made.rollout_info["env_spec"] == SPEC and made.rollout_info["dt"] == 0.1
-    assert made.rollout_info["log"] == {"env_name": "Device", "file": "episode_0000.jsonl", "end": "enough"}
+        np.testing.assert_array_equal(getattr(loaded, name), getattr(recorded, name))
+    assert loaded.rollout_info["env_spec"] == SPEC and loaded.rollout_info["dt"] == 0.1
+    assert loaded.rollout_info["log"] == {"env_name": "Device", "file": "episode_0000.jsonl", "end": "enough"}
     env.reset()
     env.step([1.0])
     env.close()
@@ -371,9 +372,9 @@ def test_logs_survive_a_kill_in_the_middle_of_a_line(tmp_path):
         finally:
             os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(child, 0)
-    [found] = load_log(tmp_path / "episode_0000.jsonl")
-    assert len(found) == 7 and found.truncated[-1] and found.rollout_info["log"]["end"] == "not finished"
-    np.testing.assert_allclose(found.actions[:, 0], 0.1 * np.arange(7), rtol=0)
+    [loaded] = load_log(tmp_path / "episode_0000.jsonl")
+    assert len(loaded) == 7 and loaded.truncated[-1] and loaded.rollout_info["log"]["end"] == "not finished"
+    np.testing.assert_allclose(loaded.actions[:, 0], 0.1 * np.arange(7), rtol=0)
 
 
 def test_the_end_of_the_program_stops(tmp_path):
@@ -390,18 +391,18 @@ def test_logs_of_devices_are_resampled_and_lost_observations_bridged(tmp_path):
     env.reset()
     steps_of(env, [0.1, 0.2, 0.3, 0.4, 0.5, 5.0])
     env.close()
-    with pytest.warns(UserWarning, match="values are missing, of .*in row 4"):
-        [found] = load_log(env.log_path, dt=0.05)
-    np.testing.assert_allclose(found.observations[:, 0], 0.5 * np.arange(13), atol=1e-9)  # also where 3 was lost
-    np.testing.assert_allclose(found.actions[:, 0], [0.1, 0.1, 0.2, 0.2, 0.3, 0.3, 0.3, 0.4, 0.5, 0.5, 2, 2])
+    with pytest.warns(UserWarning, match="missing, .*in row 4"):
+        [fine] = load_log(env.log_path, dt=0.05)
+    np.testing.assert_allclose(fine.observations[:, 0], 0.5 * np.arange(13), atol=1e-9)  # also where 3 was lost
+    np.testing.assert_allclose(fine.actions[:, 0], [0.1, 0.1, 0.2, 0.2, 0.3, 0.3, 0.3, 0.4, 0.5, 0.5, 2, 2])
     assert load_log(env.log_path, dt=0.1)[0].repeated.sum() == 1  # as it is
     mapping = {"observations": {"x": {"column": "observations[0]", "unit": "mm"}}, "actions": ["actions[0]"]}
     mapping["time"] = "time"
-    with pytest.raises(LogError, match=r"row 4, column 'observations\[0\]': values are missing .*set max_gap"):
+    with pytest.raises(LogError, match=r"row 4, column 'observations\[0\]': .*max_gap"):
         load_log(env.log_path, mapping)
-    with pytest.warns(UserWarning, match="values are missing, of x in row 4: "):
+    with pytest.warns(UserWarning, match="missing, .*x in row 4: "):
         [coarse] = load_log(env.log_path, {**mapping, "max_gap": 0.3, "dt": 0.2})
-    assert coarse.rollout_info["log"]["made_up"] == []  # no longer than a step
+    assert coarse.rollout_info["log"]["made_up"] == []  # the gap is no longer than a step
     np.testing.assert_allclose(coarse.observations[:, 0], [0.0, 2e-3, 4e-3, 6e-3], atol=1e-12)
     lost = Device(log_dir=tmp_path, lost=(3, 4))
     lost.reset()
@@ -410,7 +411,7 @@ def test_logs_of_devices_are_resampled_and_lost_observations_bridged(tmp_path):
     assert [len(part) for dt in (0.1, 0.05) for part in load_log(lost.log_path, dt=dt)] == [4, 4]  # of 0.2 s
 
 
-def test_a_log_is_resampled_where_its_own_clock_jitters_and_a_hole_is_said(tmp_path):
+def test_a_log_whose_clock_jitters_is_resampled_and_holes_are_warned_of(tmp_path):
     times = 0.1 * np.arange(9) + np.tile([0.0, 0.03, 0.05], 3)
 
     def written(name, kept, overrun=0.0, at=5):
@@ -425,23 +426,21 @@ def test_a_log_is_resampled_where_its_own_clock_jitters_and_a_hole_is_said(tmp_p
 
     path = written("all.jsonl", range(1, 9))
     assert len(load_log(path)[0]) == 8
-    [found] = load_log(path, dt=0.1)
-    np.testing.assert_allclose(found.time, 0.1 * np.arange(9), atol=1e-12)
-    np.testing.assert_allclose(found.observations[:, 0], found.time, atol=1e-12)  # x is the time, which lines keep
-    with pytest.warns(UserWarning, match=r"hole.jsonl: from line 6 on everything is 0.1 s later .* lines are missing"):
-        [found] = load_log(written("hole.jsonl", [1, 2, 3, 5, 6, 7, 8]), dt=0.1)
-    np.testing.assert_allclose(found.observations[:, 0], 0.1 * np.arange(9), atol=1e-12)
+    [even] = load_log(path, dt=0.1)
+    np.testing.assert_allclose(even.time, 0.1 * np.arange(9), atol=1e-12)
+    # x is the time, which interpolation does not change
+    np.testing.assert_allclose(even.observations[:, 0], even.time, atol=1e-12)
+    with pytest.warns(UserWarning, match=r"hole\.jsonl: .*line 6 .* 0\.1 s .*missing"):
+        [filled] = load_log(written("hole.jsonl", [1, 2, 3, 5, 6, 7, 8]), dt=0.1)
+    np.testing.assert_allclose(filled.observations[:, 0], 0.1 * np.arange(9), atol=1e-12)
     slow = written("slow.jsonl", [1, 2, 3, 5, 6, 7, 8], overrun=0.02)  # that step took too long
-    with pytest.warns(
-        UserWarning, match=r"its 7 steps of 0.1 s took 0.85 s: .* from line 6 on; resample it \(dt=0.1\)"
-    ):
+    with pytest.warns(UserWarning, match=r"slow\.jsonl: .*7 steps of 0\.1 s .* 0\.85 s: .*line 6 .*dt=0\.1"):
         load_log(slow)
     assert len(load_log(slow, dt=0.1)[0]) == 8  # without a warning
-    woken = written(
-        "woken.jsonl", [1, 2, 3, 5, 6, 7, 8], overrun=0.02, at=6
-    )  # late from a wait; the next step counts it
+    # The wait ended late; the next step counts that.
+    woken = written("woken.jsonl", [1, 2, 3, 5, 6, 7, 8], overrun=0.02, at=6)
     assert len(load_log(woken, dt=0.1)[0]) == 8
-    load_log(written("end.jsonl", [1, 2, 3, 4, 5, 6, 8]))  # the last observation came late, for all one can tell
+    load_log(written("end.jsonl", [1, 2, 3, 4, 5, 6, 8]))  # the last observation may just be late
 
 
 def test_damaged_logs_are_named(tmp_path):
@@ -449,51 +448,51 @@ def test_damaged_logs_are_named(tmp_path):
     log.first(np.zeros(2), 0.0)
     with pytest.raises(FileExistsError):
         RobotLog(tmp_path / "a.jsonl", SPEC, 0.1)
-    with pytest.raises(LogError, match="holds no step"):
+    with pytest.raises(LogError, match=r"a.jsonl: .*no step"):
         read_robot_log(tmp_path / "a.jsonl")
     log.write_step({"action": [0.0]})
-    with pytest.raises(LogError, match="line 3: it has no entry 'applied'"):
+    with pytest.raises(LogError, match=r"a.jsonl: line 3: .*'applied'"):
         read_robot_log(tmp_path / "a.jsonl")
     log.end("x", {})
     log.end("x", {})
-    with pytest.raises(ValueError, match="is closed"):
+    with pytest.raises(ValueError, match=r"a.jsonl .*closed"):
         log.write_step({})
     lines = (tmp_path / "a.jsonl").read_text().splitlines()
     for text, message in (
-        ("\n".join([lines[0], "{", ""]), "line 2: it is damaged"),
-        (lines[1] + "\n", "is not a log of a RealEnv"),
-        ("[1]\n", "line 1: it is damaged: no JSON object"),
-        (lines[0].replace('"version":1', '"version":9') + "\n", "has version 9 of the format"),
-        ("", "is not a log"),
+        ("\n".join([lines[0], "{", ""]), "line 2: "),
+        (lines[1] + "\n", "RealEnv"),
+        ("[1]\n", "line 1: .*JSON object"),
+        (lines[0].replace('"version":1', '"version":9') + "\n", "version 9"),
+        ("", "RealEnv"),
     ):
         (tmp_path / "b.jsonl").write_text(text)
-        with pytest.raises(LogError, match=message):
+        with pytest.raises(LogError, match=f"b.jsonl: .*{message}"):
             load_log(tmp_path / "b.jsonl")
 
 
-# ---- what it is not --------------------------------------------------------------------------------------------------
+# ---- what a device cannot do -----------------------------------------------------------------------------------------
 
 
 def test_domain_parameters_are_unknown_and_states_cannot_be_set():
     env = Device()
-    made = rollout(env, lambda obs: np.array([1.0]), max_steps=3)
-    assert "domain_param" not in made.rollout_info and "states" not in made.data_names
+    result = rollout(env, lambda obs: np.array([1.0]), max_steps=3)
+    assert "domain_param" not in result.rollout_info and "states" not in result.data_names
     assert typed_env(ActNormWrapper(env), RealEnv) is env
-    with pytest.raises(TypeError, match=r"are not known, .'mass'. cannot be set"):
+    with pytest.raises(TypeError, match=r"real device .*'mass'"):
         DomainParamUpdate({"mass": 1.0})(env)
     for name in ("init_state", "domain_param"):
-        with pytest.raises(ValueError, match=f"{name} of a real device cannot be set"):
+        with pytest.raises(ValueError, match=f"{name} of a real device"):
             Device().reset(options={name: [0.0]})
-    with pytest.raises(ValueError, match="unknown option of reset"):
+    with pytest.raises(UnknownNameError, match="option of reset 'max_step'"):
         Device().reset(options={"max_step": 3})
     for copied in (copy.copy, copy.deepcopy, pickle.dumps):
-        with pytest.raises(TypeError, match="cannot be copied or sent to a worker"):
+        with pytest.raises(TypeError, match=r"real device .*copied"):
             copied(env)
-    with pytest.raises(TypeError, match="cannot be copied"):
+    with pytest.raises(TypeError, match=r"real device .*copied"):
         make_slots(env, 2)
-    with pytest.raises(DeviceError, match="has been closed"):
+    with pytest.raises(DeviceError, match=r"Device .*closed"):
         env.reset()
-    with pytest.raises(DeviceError, match="it has not been reset"):
+    with pytest.raises(DeviceError, match=r"Device .*not been reset"):
         Device().step([1.0])
     assert env.limit_act([7.0]).tolist() == [2.0] and env.curr_step == 3
     assert env.obs_space is env.observation_space and env.act_space is env.action_space
@@ -502,18 +501,18 @@ def test_domain_parameters_are_unknown_and_states_cannot_be_set():
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"on_limit": "ignore"}, ValueError, "on_limit must be 'clip' or 'refuse'"),
-        ({"stop_action": [3.0]}, ValueError, "stop_action must lie within"),
-        ({"stop_action": [0.0, 0.0]}, ShapeError, "must have shape"),
-        ({"observation_limits": {"cont": (0, 1)}}, ValueError, "did you mean 'count'"),
-        ({"observation_limits": {0: (1, 1)}}, ValueError, "low < high"),
-        ({"dt": 0.0}, ValueError, "dt must lie in"),
-        ({"timeout": -1.0}, ValueError, "timeout must lie in"),
-        ({"max_lost": -1}, ValueError, "max_lost"),
-        ({"watchdog": 0.0}, ValueError, "watchdog must lie in"),
+        ({"on_limit": "ignore"}, ValueError, "on_limit must .*'ignore'"),
+        ({"stop_action": [3.0]}, ValueError, "stop_action must .*3"),
+        ({"stop_action": [0.0, 0.0]}, ShapeError, r"\(1,\), got \(2,\)"),
+        ({"observation_limits": {"cont": (0, 1)}}, UnknownNameError, "observation_limits 'cont'"),
+        ({"observation_limits": {0: (1, 1)}}, ValueError, r"observation_limits .*'count' must .*\(1, 1\)"),
+        ({"dt": 0.0}, ValueError, "dt must"),
+        ({"timeout": -1.0}, ValueError, "timeout must"),
+        ({"max_lost": -1}, ValueError, "max_lost must"),
+        ({"watchdog": 0.0}, ValueError, "watchdog must"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(options, error, message):
+def test_wrong_options_are_refused(options, error, message):
     with pytest.raises(error, match=message):
         Device(**options)
 
@@ -525,17 +524,17 @@ def test_spaces_must_be_boxes_with_bounded_actions():
 
     spec = PendulumEnv().env_spec
     unbounded = EnvSpec(spec.observation_space, Box(-np.inf, np.inf, (1,), np.float64))
-    with pytest.raises(ValueError, match="must be bounded"):
+    with pytest.raises(ValueError, match=r"action space .*bounded"):
         Free(unbounded)
-    with pytest.raises(TypeError, match="must be a Box of one axis"):
+    with pytest.raises(TypeError, match=r"observation space .*must be a Box"):
         Free(EnvSpec(Box(0, 1, (2, 2), np.float64), spec.action_space))
 
 
-# ---- and then --------------------------------------------------------------------------------------------------------
+# ---- from a device to features ---------------------------------------------------------------------------------------
 
 
 class SlowRobot(RealEnv):
-    """A pendulum whose motor hears of an action two steps later."""
+    """A pendulum whose motor receives an action two steps later."""
 
     shown = None
 
@@ -556,7 +555,7 @@ class SlowRobot(RealEnv):
 
 
 def test_a_log_tells_mass_and_delay(tmp_path):
-    """From the device through its log to features: no distance at the true parameters, some at all others."""
+    """From the device through its log to features: zero distance at the true parameters, larger at all others."""
     rollout(SlowRobot(log_dir=tmp_path), lambda obs: np.array([3.0 * np.sin(4.0 * obs[2] + obs[0])]), max_steps=60)
     logs = load_log(tmp_path / "episode_0000.jsonl")
     save_rollouts(logs, tmp_path / "folder")
@@ -566,6 +565,6 @@ def test_a_log_tells_mass_and_delay(tmp_path):
     recorded = RecRolloutSamplerForSBI(tmp_path / "folder", embedding, rand_init_rollout=False, **series)
     mapping = {0: "act_delay", 1: "pole_mass"}
     sampler = SimRolloutSamplerForSBI(sim, None, mapping, embedding, rollouts_real=logs, seed=0, **series)
-    found = sampler(np.array([[1.8, 1.2], [2.0, 1.2], [0.0, 1.2], [3.0, 1.2], [2.0, 1.0]]))
-    distances = (found - recorded()[0]).abs().sum(1).numpy()
+    features = sampler(np.array([[1.8, 1.2], [2.0, 1.2], [0.0, 1.2], [3.0, 1.2], [2.0, 1.0]]))
+    distances = (features - recorded()[0]).abs().sum(1).numpy()
     assert not sampler.failed and distances[:2].max() < 1e-5 < 1.0 < distances[2:].min()
