@@ -1,4 +1,4 @@
-"""SocketEnv on a device in a process of its own, whose packets are late or get lost."""
+"""SocketEnv on a device in another process, whose packets are late or get lost."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def device():
 
 
 @pytest.mark.filterwarnings("ignore:.*some were longer, and everything is late")  # a busy machine is not a failure
-def test_a_device_in_a_process_of_its_own(device, tmp_path):
+def test_a_device_in_another_process(device, tmp_path):
     env = SocketEnv(device.connection, device.env_spec, DT, watchdog=None, max_lost=100, log_dir=tmp_path, sync=False)
     with env:
-        env._packets._timeout = 5.0  # what is only slow must not count as lost
+        env._packets._timeout = 5.0  # a slow packet must not count as lost
         device.worsen(PacketFaults(), paced=False)
         for _ in range(2):
             check_answers(env)
@@ -44,28 +44,28 @@ def test_a_device_in_a_process_of_its_own(device, tmp_path):
 
 
 def check_answers(env):
-    """Without a clock of its own it sends a packet for each action: the bits of the simulation."""
-    made = rollout(env, policy, max_steps=25, no_close=True)
-    assert env.timing.lost == 0 and not made.env_infos["repeated"].any()
+    """Without a clock of its own the device answers each action with a packet: the bits of the simulation."""
+    result = rollout(env, policy, max_steps=25, no_close=True)
+    assert env.timing.lost == 0 and not result.env_infos["repeated"].any()
     sim = PendulumEnv(dt=DT, domain_param={"pole_mass": 1.3}, init_space=[0.3, -0.2])
-    actions = iter(made.actions)
-    same = rollout(sim, lambda obs: next(actions), max_steps=25)
-    np.testing.assert_array_equal(made.observations, same.observations)
+    actions = iter(result.actions)
+    expected = rollout(sim, lambda obs: next(actions), max_steps=25)
+    np.testing.assert_array_equal(result.observations, expected.observations)
 
 
 def check_accounts(env):
-    """On its own clock: how many packets are late hangs on the machine; that all is accounted for does not."""
-    made = rollout(env, policy, max_steps=40, no_close=True)
-    timing, repeated, late = env.timing, made.env_infos["repeated"], made.env_infos["late"]
-    assert timing.steps == len(made) == 40 and made.truncated[-1]
+    """On its own clock: the number of late packets depends on the machine, but each one is counted."""
+    result = rollout(env, policy, max_steps=40, no_close=True)
+    timing, repeated, late = env.timing, result.env_infos["repeated"], result.env_infos["late"]
+    assert timing.steps == len(result) == 40 and result.truncated[-1]
     assert (timing.lost, timing.late) == (repeated.sum(), late.sum()) and not (repeated & late).any()
     assert timing.lost + timing.stale + timing.overruns > 0
-    again = np.flatnonzero(repeated)
-    np.testing.assert_array_equal(made.observations[again + 1], made.observations[again])
-    time = made.env_infos["time"]
+    steps = np.flatnonzero(repeated)
+    np.testing.assert_array_equal(result.observations[steps + 1], result.observations[steps])
+    time = result.env_infos["time"]
     assert (time >= DT * np.arange(1, 41) - 1e-6).all() and (np.diff(time) > 0).all()
-    assert timing.overruns == (made.env_infos["overrun"] > 0).sum()
-    np.testing.assert_allclose(np.hypot(made.observations[:, 0], made.observations[:, 1]), 1.0)
+    assert timing.overruns == (result.env_infos["overrun"] > 0).sum()
+    np.testing.assert_allclose(np.hypot(result.observations[:, 0], result.observations[:, 1]), 1.0)
 
 
 def connected():
@@ -83,29 +83,29 @@ def test_messages_are_small_json(monkeypatch):
             device.send(json.dumps({"observation": [9, 9, 9], "number": 8, "episode": 0}).encode())
             device.send(json.dumps({"observation": [0, 1, 2], "number": 0, "episode": 1}).encode())
 
-        told = env.prepare
-        monkeypatch.setattr(env, "prepare", lambda: (told(), answer()))
+        prepare = env.prepare
+        monkeypatch.setattr(env, "prepare", lambda: (prepare(), answer()))
         assert env.reset()[0].tolist() == [0.0, 1.0, 2.0]
         assert json.loads(device.recv(999)) == {"reset": 1}
         device.send(b'{"observation": [0, 1, 3], "number": 1, "episode": 1}')
         assert env.step([1.5])[0].tolist() == [0.0, 1.0, 3.0]
         assert json.loads(device.recv(999)) == {"action": [1.5], "episode": 1}
-        with pytest.raises(DeviceError, match="no observation arrived in 1 steps in a row"):
+        with pytest.raises(DeviceError, match=r"1 steps .*max_lost=0"):
             env.step([0.5])
         sent = [json.loads(device.recv(999))["action"] for _ in range(4)]
         assert sent == [[0.5], [0.0], [0.0], [0.0]]
         env.close()
 
 
-def test_what_is_no_device():
+def test_wrong_connections_and_simulators_are_refused():
     env, device = connected()
     device.close()
     with pytest.raises((OSError, DeviceError)):
         env.reset()
     env.close()
-    with socket.socket() as stream, pytest.raises(ValueError, match="must be a datagram socket"):
+    with socket.socket() as stream, pytest.raises(ValueError, match="connection must"):
         SocketEnv(stream, PendulumEnv().env_spec, DT)
-    with pytest.raises(UnknownNameError, match="unknown simulator 'pendel'"):
+    with pytest.raises(UnknownNameError, match="simulator 'pendel'"):
         SimulatedDevice("pendel")
-    with pytest.raises(KeyError, match="pole_mass"):
+    with pytest.raises(KeyError, match="'pole_mas'"):
         SimulatedDevice("pend", domain_param={"pole_mas": 1.0})
