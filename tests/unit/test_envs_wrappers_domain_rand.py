@@ -86,7 +86,7 @@ def test_given_parameters_replace_one_draw_and_nothing_compounds():
     assert env.domain_param["stiffness"] != 5.0
 
 
-def test_evaluation_runs_with_what_the_environment_was_wrapped_with():
+def test_evaluation_runs_with_the_parameters_of_wrapping():
     inner = DomainParamUpdate({"stiffness": 7.0})(Oscillator())
     env = DomainRandWrapperLive(inner, masses())
     env.reset(seed=0)
@@ -135,7 +135,7 @@ def test_attributes_of_gymnasium_environments_are_randomized():
 
 def test_buffer_is_a_ring_by_hand():
     env = DomainRandWrapperBuffer(Oscillator(), masses())
-    with pytest.raises(ValueError, match=r"must be filled before a reset: fill_buffer"):
+    with pytest.raises(ValueError, match=r"buffer .*fill_buffer"):
         env.reset()
     env.fill_buffer(3, generator=0)
     assert len(env.buffer) == 3 and env.ring_idx == 0
@@ -148,19 +148,19 @@ def test_buffer_is_a_ring_by_hand():
     env.buffer = [{"mass": 3.0}, {"mass": 4.0}]
     env.ring_idx = np.int64(1)
     for wrong in (2, -1, 0.5, True, None):
-        with pytest.raises((ValueError, TypeError), match=r"ring_idx must be .*, got"):
+        with pytest.raises((ValueError, TypeError), match="ring_idx must"):
             env.ring_idx = wrong
     assert env.reset()[1]["domain_param"]["mass"] == 4.0 and env.ring_idx == 0
-    with pytest.raises(ValueError, match="fill the buffer first"):
+    with pytest.raises(ValueError, match=r"ring_idx must .*fill_buffer"):
         DomainRandWrapperBuffer(Oscillator(), masses()).ring_idx = 1
     env.buffer = [{"mass": 3.0}]
     for wrong in ([], {"mass": 1.0}, [{"mas": 1.0}], 3):
-        with pytest.raises((ValueError, TypeError, KeyError), match=r"buffer must|did you mean 'mass'"):
+        with pytest.raises((ValueError, TypeError, KeyError), match=r"buffer must|'mas'"):
             env.buffer = wrong
     assert env.buffer == [{"mass": 3.0}]
-    with pytest.raises(ValueError, match="num_domains must be"):
+    with pytest.raises(ValueError, match="num_domains must"):
         env.fill_buffer(0)
-    with pytest.raises(ValueError, match="selection must be"):
+    with pytest.raises(ValueError, match=r"selection must .*'shuffled'"):
         DomainRandWrapperBuffer(Oscillator(), masses(), selection="shuffled")  # type: ignore[arg-type]
 
 
@@ -177,7 +177,7 @@ def test_buffer_position_depends_on_the_plan_alone():
     assert all(
         (b - a) % 10 == 1 for k in range(12) for a, b in zip(ran[4 * k :], ran[4 * k + 1 : 4 * k + 4], strict=False)
     )
-    assert set(ran) == set(range(1, 11))  # small batches, yet all of the buffer
+    assert set(ran) == set(range(1, 11))  # small batches use the whole buffer, too
     chosen = DomainRandWrapperBuffer(Oscillator(), masses(), selection="random")
     chosen.buffer = env.buffer
     assert chosen.reset(seed=1)[1] == chosen.reset(seed=1)[1]
@@ -188,26 +188,26 @@ def test_meta_wrapper_adapts_distributions_or_nothing():
     env = MetaDomainRandWrapper(live(), {0: ("mass", "mean"), 1: ("mass", "halfspan")})
     env.adapt_randomizer(torch.tensor([5.0, 0.0], requires_grad=True))
     assert env.reset(seed=0)[1]["domain_param"]["mass"] == 5.0
-    with pytest.raises(ValueError, match="halfspan of 'mass' must not be negative"):
+    with pytest.raises(ValueError, match=r"halfspan of 'mass' must .*-1"):
         env.adapt_randomizer([6.0, -1.0])
     assert env.randomizer["mass"] == UniformDomainParam("mass", 5.0, 0.0)
-    with pytest.raises(ShapeError, match=r"\(2,\)"):
+    with pytest.raises(ShapeError, match=r"values must .*\(2,\), got \(1,\)"):
         env.adapt_randomizer([1.0])
-    with pytest.raises(UnknownNameError, match="'mas'; did you mean 'mass'"):
+    with pytest.raises(UnknownNameError, match="'mas'"):
         MetaDomainRandWrapper(live(), {0: ("mas", "mean")})
     with pytest.raises(UnknownNameError, match="'std'"):
         MetaDomainRandWrapper(live(), {0: ("mass", "std")})
-    with pytest.raises(ValueError, match="keys 0, 1, 2"):
+    with pytest.raises(ValueError, match=r"dp_mapping must .*keys"):
         MetaDomainRandWrapper(live(), {1: ("mass", "mean")})
-    with pytest.raises(ValueError, match="keys 0, 1, 2"):
+    with pytest.raises(ValueError, match=r"dp_mapping must .*keys"):
         MetaDomainRandWrapper(live(), {"a": ("mass", "mean"), 0: ("mass", "mean")})  # type: ignore[dict-item]
-    with pytest.raises(ValueError, match=r"pairs such as \('mass', 'mean'\), got 'mass'"):
+    with pytest.raises(ValueError, match=r"dp_mapping must .*pairs .*got 'mass'"):
         MetaDomainRandWrapper(live(), {0: "mass"})  # type: ignore[dict-item]
-    with pytest.raises(TypeError, match="must be wrapped"):
+    with pytest.raises(TypeError, match=r"env must .*Oscillator"):
         MetaDomainRandWrapper(Oscillator(), {0: ("mass", "mean")})
 
 
-def test_randomization_is_taken_off_without_touching_the_chain():
+def test_randomization_is_removed_without_changing_the_chain():
     inner = Oscillator()
     env = ActNormWrapper(MetaDomainRandWrapper(DomainRandWrapperLive(inner, masses()), {0: ("mass", "mean")}))
     env.reset(seed=0)
@@ -220,46 +220,46 @@ def test_randomization_is_taken_off_without_touching_the_chain():
     assert typed_env(env, DomainRandWrapperBuffer) is None
 
 
-def test_unknown_parameters_are_found_when_wrapping():
-    with pytest.raises(DataError, match=r"'masss'; did you mean 'mass'"):
+def test_unknown_parameters_are_refused_when_wrapping():
+    with pytest.raises(DataError, match="'masss'"):
         DomainRandWrapperLive(Oscillator(), DomainRandomizer(NormalDomainParam("masss", 1.0, 0.1)))
-    with pytest.raises(TypeError, match="randomizer must be a DomainRandomizer"):
+    with pytest.raises(TypeError, match="randomizer must"):
         DomainRandWrapperLive(Oscillator(), {"mass": 1.0})  # type: ignore[arg-type]
     env = live()
-    with pytest.raises(DataError, match="did you mean 'mass'"):
+    with pytest.raises(DataError, match="'mas'"):
         env.reset(options={"domain_param": {"mas": 1.0}})
     assert env.reset(seed=0)[1]["domain_param"]["mass"] <= 1.5
 
 
-def test_transformed_parameters_are_set_and_told_on_their_scale():
+def test_transformed_parameters_are_set_and_reported_on_their_scale():
     inner = Oscillator()
     env = DomainParamTransformWrapper(inner, {"mass": "log", "stiffness": "sqrt"})
     assert env.domain_param == {"mass": 0.0, "stiffness": math.sqrt(2.0)}
     DomainParamUpdate({"mass": math.log(3.0), "stiffness": 2.5})(env)
     assert inner.domain_param == {"mass": pytest.approx(3.0), "stiffness": 6.25}
-    with pytest.raises(ValueError, match="'stiffness' is set as its square root"):
+    with pytest.raises(ValueError, match=r"'stiffness' .*square root.*-1"):
         DomainParamUpdate({"mass": 0.0, "stiffness": -1.0})(env)
-    with pytest.raises(ValueError, match=r"'mass' is set as its logarithm, of which 1000\.0 is too large"):
+    with pytest.raises(ValueError, match=r"'mass' .*logarithm.*1000\.0"):
         DomainParamUpdate({"mass": 1000.0})(env)
     assert inner.domain_param["mass"] == pytest.approx(3.0)
     env.domain_param = {"stiffness": np.array([2.0])}
     assert inner.domain_param["stiffness"] == 4.0
     randomized = DomainRandWrapperLive(env, DomainRandomizer(NormalDomainParam("mass", 0.0, 5.0)))
     for seed in range(20):
-        told = randomized.reset(seed=seed)[1]["domain_param"]["mass"]
-        assert math.exp(told) == pytest.approx(inner.domain_param["mass"], rel=1e-12)
-    with pytest.raises(UnknownNameError, match="'logg'; did you mean 'log'"):
+        reported = randomized.reset(seed=seed)[1]["domain_param"]["mass"]
+        assert math.exp(reported) == pytest.approx(inner.domain_param["mass"], rel=1e-12)
+    with pytest.raises(UnknownNameError, match="'logg'"):
         DomainParamTransformWrapper(Oscillator(), {"mass": "logg"})
-    with pytest.raises(DataError, match="did you mean 'mass'"):
+    with pytest.raises(DataError, match="'mas'"):
         DomainParamTransformWrapper(Oscillator(), {"mas": "log"})
-    with pytest.raises(ValueError, match="'mass' must be positive"):
+    with pytest.raises(ValueError, match=r"'mass' must .*-1"):
         DomainParamTransformWrapper(DomainParamUpdate({"mass": -1.0})(Oscillator()), {"mass": "log"})
 
 
 def test_default_spreads_are_not_taken_for_transformed_values():
-    """A fifth of a mass is no fifth of its logarithm."""
+    """A fifth of a mass is not a fifth of its logarithm."""
     env = DomainParamTransformWrapper(PendulumEnv(), {"pole_length": "sqrt", "pole_mass": "log"})
-    with pytest.raises(ValueError, match="'pole_length' itself, which is set as its sqrt here"):
+    with pytest.raises(ValueError, match=r"'pole_length' .*sqrt"):
         default_randomizer(env)
     env.env.domain_param = {"pole_length": 4.0}
     given = default_randomizer(env, {"pole_mass": ("uniform", 0.1), "gravity_const": ("normal", 0.1)})
@@ -295,8 +295,8 @@ def test_batches_are_bit_equal_to_lists(kind):
     assert not isinstance(batched, GymSlots)
     for slots in (batched, listed):
         slots.reset(range(4), plans)
-    told = [[slots.domain_param(slot) for slot in range(4)] for slots in (batched, listed)]
-    assert told[0] == told[1] and len(set(map(str, told[0]))) == 4
+    params = [[slots.domain_param(slot) for slot in range(4)] for slots in (batched, listed)]
+    assert params[0] == params[1] and len(set(map(str, params[0]))) == 4
     check_slots(lambda n: make_slots(env, n, plans=plans), plans, num_steps=25, like=lambda n: GymSlots(env, n))
 
 
@@ -312,7 +312,7 @@ def test_an_environment_without_a_batched_simulator_stays_a_list():
     assert isinstance(make_slots(Louder(env, default_randomizer(env)), 2), GymSlots)
 
 
-def test_a_note_of_the_task_is_no_obstacle_to_batches():
+def test_environments_whose_updates_are_task_notes_are_batched():
     env = DomainRandWrapperLive(PendulumEnv(), default_randomizer(PendulumEnv()))
     assert env.accepts_update(TaskNote("seen")) and PendulumEnv().simulator.accepts_update(TaskNote("seen"))
     plans = [
