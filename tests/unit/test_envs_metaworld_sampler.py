@@ -1,4 +1,4 @@
-"""The order in which Meta-World's tasks come, and what is refused: specs/meta.md 3.5."""
+"""The order of Meta-World's tasks, and refused arguments: specs/meta.md 3.5."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ def test_generators_decide() -> None:
     assert same != other
 
 
-def test_updates_are_small_and_travel() -> None:
-    """specs/meta.md 3.6: they do not drag the sampler along"""
+def test_updates_are_small_and_can_be_pickled() -> None:
+    """specs/meta.md 3.6: they do not hold the sampler"""
     (update,) = MetaWorldTaskSampler(fake_benchmark(TRAIN[:1]), "train", generator=1).sample(1)
     text = pickle.dumps(update)
     assert len(text) < 1000
@@ -85,9 +85,9 @@ def test_updates_are_small_and_travel() -> None:
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        ("valid", "kind must be 'train' or 'test', got 'valid'"),
-        (None, "kind must be 'train' or 'test', got None"),
-        ("test", "SimpleNamespace has no test tasks; multi-task benchmarks are tested on the tasks of training"),
+        ("valid", "kind must .*'valid'"),
+        (None, "kind must .*None"),
+        ("test", "kind must .*SimpleNamespace .*test"),
     ],
 )
 def test_a_wrong_kind_is_refused(kind, message) -> None:
@@ -99,32 +99,32 @@ def test_a_wrong_kind_is_refused(kind, message) -> None:
 def test_numbers_of_tasks_must_be_multiples() -> None:
     """specs/meta.md 3.5"""
     sampler = MetaWorldTaskSampler(fake_benchmark(TRAIN), "train")
-    with pytest.raises(ValueError, match="multiple of the 3 environment classes, got 4; ask for 3 or 6"):
+    with pytest.raises(ValueError, match=r"n_tasks must .* 3 .*got 4; .*3 or 6"):
         sampler.sample(4)
-    with pytest.raises(ValueError, match=r"multiple of the 3 environment classes, got 1; ask for 3$"):
+    with pytest.raises(ValueError, match=r"n_tasks must .* 3 .*got 1; [^0-9]*3$"):
         sampler.sample(1)
-    with pytest.raises(TypeError, match="n_tasks must be an integer"):
+    with pytest.raises(TypeError, match="n_tasks must"):
         sampler.sample(3.0)  # type: ignore[arg-type]
 
 
 def test_benchmarks_of_another_size_and_other_objects_are_refused() -> None:
-    with pytest.raises(ValueError, match="must have 50 train tasks for each class, got 3 for reach-v3"):
+    with pytest.raises(ValueError, match=r"must .*50 train tasks .*got 3 .*reach-v3"):
         MetaWorldTaskSampler(fake_benchmark(TRAIN, goals=3), "train")
-    with pytest.raises(TypeError, match=r"benchmark must be a metaworld.Benchmark, got 'ML10'.*make_metaworld_bench"):
+    with pytest.raises(TypeError, match=r"benchmark must .*'ML10'"):
         MetaWorldTaskSampler("ML10", "train")
-    with pytest.raises(TypeError, match="wrapper must be a function"):
+    with pytest.raises(TypeError, match="wrapper must"):
         MetaWorldTaskSampler(fake_benchmark(TRAIN), "train", wrapper=3)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"reward_version must be one of \('v1', 'v2'\), got 'v3'"):
+    with pytest.raises(ValueError, match=r"reward_version must .*'v3'"):
         MetaWorldTaskSampler(fake_benchmark(TRAIN), "train", reward_version="v3")
-    with pytest.raises(ValueError, match="horizon must be"):
+    with pytest.raises(ValueError, match="horizon must"):
         MetaWorldTaskSampler(fake_benchmark(TRAIN), "train", horizon=0)
 
 
 def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "metaworld", None)
-    with pytest.raises(ImportError, match=r"Meta-World is not installed: pip install 'metaworld>="):
+    with pytest.raises(ImportError, match=r"Meta-World .*pip install 'metaworld>="):
         metaworld_package()
-    with pytest.raises(ImportError, match=r"pip install 'metaworld>="):
+    with pytest.raises(ImportError, match="pip install 'metaworld>="):
         MetaWorldEnvMaker("reach-v3")()
 
 
