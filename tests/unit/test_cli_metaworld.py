@@ -12,7 +12,7 @@ from metaroll import EnvSpec, get_family, rollout
 from metaroll.envs.base.constructors import NamedEnv, make_env, with_render_mode
 from metaroll.envs.lookup.registry import is_entry_point
 from metaroll.envs.lookup.source import EnvSource
-from metaroll.envs.metaworld.families import BENCHMARKS, benchmark_family, meant_name
+from metaroll.envs.metaworld.families import benchmark_family, meant_name
 from metaroll.errors import UnknownNameError
 from metaroll.lab.cli.main import main
 from metaroll.lab.display.results import closing_panel
@@ -56,31 +56,25 @@ def numbers(run):
     return [(row["metric"], row["task"], row["value"]) for row in read_metrics(run) if row["phase"] != "time"]
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """A run of PEARL on ML1 in two worker processes."""
-    run = tmp_path_factory.mktemp("pearl") / "run"
-    assert main(["train", "pearl", ML1, *flags(TINY, num_workers=2), "--out", str(run), "--quiet"]) == 0
-    return run
-
-
 @pytest.mark.slow
-def test_a_stopped_run_goes_on_as_if_nothing_had_happened_whatever_its_workers(trained, tmp_path, capsys):
-    stopped = str(tmp_path / "stopped")
+def test_a_stopped_run_continues_with_the_same_numbers_whatever_its_workers(tmp_path):
+    whole, stopped = str(tmp_path / "whole"), str(tmp_path / "stopped")
+    assert main(["train", "pearl", ML1, *flags(TINY, num_workers=2), "--out", whole, "--quiet"]) == 0
     assert main(["train", "pearl", ML1, *flags(TINY, epochs=1), "--out", stopped, "--quiet"]) == 0
     assert main(["resume", stopped, "--epochs", "2", "--quiet"]) == 0
-    assert numbers(stopped) == numbers(trained)
-    assert any(row["metric"] == "success_rate" for row in read_metrics(trained))
+    assert numbers(stopped) == numbers(whole)
+    assert any(row["metric"] == "success_rate" for row in read_metrics(whole))
 
 
-def test_a_run_is_evaluated_listed_and_reported(trained, capsys):
-    assert main(["evaluate", str(trained), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["env"], found["success_rate"], found["provenance"]["benchmark"]) == (ML1, 0.0, "Meta-World")
-    assert main(["list", "runs", "--runs", str(trained.parent), "--json"]) == 0
+def test_a_run_is_evaluated_and_listed(tmp_path, capsys):
+    run = tmp_path / "run"
+    one_task = {"epochs": 1, "num_train_tasks": 1, "num_test_tasks": 1, "meta_batch_size": 1, "evaluate_every": 0}
+    assert main(["train", "pearl", ML1, *flags(TINY, **one_task), "--out", str(run), "--quiet"]) == 0
+    assert main(["evaluate", str(run), "--json"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert (summary["env"], summary["success_rate"], summary["provenance"]["benchmark"]) == (ML1, 0.0, "Meta-World")
+    assert main(["list", "runs", "--runs", str(tmp_path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["runs"][0]["env"] == ML1
-    assert main(["report", str(trained), "--no-pictures", "--quiet"]) == 0
-    assert ML1 in (trained / "report.html").read_text("utf-8")
 
 
 @pytest.mark.slow
@@ -111,7 +105,7 @@ def test_tasks_are_those_of_the_benchmark_with_the_seed_of_the_split():
     assert few == (train[:3], test[:1])
     assert {len(sampler.sample(7)) for sampler in family.samplers(3)} == {7}
     assert len(family.tasks.updates or ()) == 100
-    with pytest.raises(ValueError, match="50 training and 50 held-out tasks, too few for num_train=51 and num_test=10"):
+    with pytest.raises(ValueError, match=f"{ML1} .*50 .*50 .*num_train=51 .*num_test=10"):
         family.split(51)
 
 
@@ -139,7 +133,7 @@ def test_policies_of_mt10_see_which_environment_it_is():
     assert env.reset(seed=0)[0][-10:].tolist() == [0.0, 1.0, *[0.0] * 8]
 
 
-def test_the_name_stands_for_an_environment_with_a_task():
+def test_a_name_is_that_of_an_environment_with_a_task():
     maker = pickle.loads(pickle.dumps(NamedEnv("metaworld:MT1-reach-v3")))
     first = rollout(maker, lambda observation: [0.1, 0.0, 0.0, 0.0], max_steps=2, seed=0)
     assert first.observations.shape == (3, 39)
@@ -206,7 +200,3 @@ def test_without_the_package_the_error_says_what_to_install(monkeypatch, capsys)
     for command in (["train", "pearl", ML1], ["train", "ppo", ML1], ["check", ML1]):
         assert main(command) == 2
         assert "pip install 'metaworld>=" in capsys.readouterr().err
-
-
-def test_what_is_listed_exists():
-    assert {benchmark_family(name).name for name in BENCHMARKS} == set(BENCHMARKS)

@@ -136,10 +136,10 @@ def test_the_newest_evaluation_is_shown_with_its_study(tmp_path):
         "baselines": {"no adaptation": NO_ADAPTATION, "task oracle": {"return": -1.0}},
         "per_task": [{"name": "task 0", "return_before": -9.0, "return_after": -3.0, "no_adaptation": -7.0}],
     }
-    write_json(
-        tmp_path / "evaluation.json", {**common, **study, "return_after": -3.5, "epoch": 3, "success_rate": 0.25}
-    )
+    numbers = {"return_after": -3.5, "epoch": 3, "success_rate": 0.25, "provenance": {"benchmark": "Meta-World"}}
+    write_json(tmp_path / "evaluation.json", {**common, **study, **numbers})
     page = page_of(tmp_path)
+    assert "benchmark (environment) Meta-World" in page.text
     assert "return after adaptation -3.5" in page.text and "success 25 %" in page.text
     assert "no adaptation" in page.text and "oracle (has access to the task)" in page.text
     assert "task 0 -9 -3 -7 4 no" in page.text  # against no adaptation, not the first episode
