@@ -267,9 +267,7 @@ def main() -> int:
     from metaroll.functional.kernels import compile_all
 
     compile_all()
-    passed = [
-        met for dense in (True, False) for measure in (measure_all, measure_gae) for met in measure(dense, args)
-    ]
+    passed = [met for dense in (True, False) for measure in (measure_all, measure_gae) for met in measure(dense, args)]
     if args.check and not all(passed):
         print(f"{passed.count(False)} of {len(passed)} measurements miss their bar", file=sys.stderr)
         return 1

@@ -170,9 +170,7 @@ def main() -> None:
     parser.add_argument("--ensemble", type=int, default=1)
     parser.add_argument("--max-epochs", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument(
-        "--long", action="store_true", help="train classifiers until their training loss stops falling"
-    )
+    parser.add_argument("--long", action="store_true", help="train classifiers until their training loss stops falling")
     parser.add_argument("--quick", action="store_true", help="one observation, 500 samples, to see that it runs")
     args = parser.parse_args()
     for simulations in args.simulations:

@@ -327,9 +327,7 @@ def measure_processes(args: argparse.Namespace) -> Iterator[bool]:
         contextlib.closing(Ours("point-robot", plans, one)) as ours_1,
         contextlib.closing(Ours("point-robot", plans, two)) as ours_2,
     ):
-        rows = [
-            (serial.seconds(), *process_seconds(ours_1), *process_seconds(ours_2)) for _ in range(args.repetitions)
-        ]
+        rows = [(serial.seconds(), *process_seconds(ours_1), *process_seconds(ours_2)) for _ in range(args.repetitions)]
     here, parent_1, workers_1, parent_2, workers_2 = np.array(rows).T
     all_1, all_2 = parent_1 + workers_1, parent_2 + workers_2
     config = {"env": "point-robot", "max_steps": 20, "plans": len(plans)}

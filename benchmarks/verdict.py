@@ -336,9 +336,7 @@ def judge_studies(
         blocks = generator.choice(returns["after"].shape[axis] // block, number // block, replace=False)
         indices = (blocks[:, None] * block + np.arange(block)).reshape(-1)
         study = {name: values.take(indices, axis) for name, values in returns.items()}
-        verdict = judge(
-            study["after"], study["no_adaptation"], mismatched=study["random_context"], all_tasks=all_tasks
-        )
+        verdict = judge(study["after"], study["no_adaptation"], mismatched=study["random_context"], all_tasks=all_tasks)
         words[verdict.word] += 1
         covered["gain"] += verdict.gain.interval.low <= gain <= verdict.gain.interval.high
         if own is not None:
