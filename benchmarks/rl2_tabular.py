@@ -324,10 +324,10 @@ def commit() -> str:
     return run(["git", "rev-parse", "--short", "HEAD"]).stdout.strip() + ("+" if changed else "")
 
 
-def settings_of(setup: Setup, seed: int, epochs: int, **more: Any) -> dict[str, Any]:
+def settings_of(setup: Setup, seed: int, epochs_done: int, /, **more: Any) -> dict[str, Any]:
     """Settings of a training as the results state them."""
     settings = {**setup.options, **more, "hidden_sizes": list(setup.options["hidden_sizes"])}
-    return settings | {"seed": seed, "epochs_done": epochs}
+    return settings | {"seed": seed, "epochs_done": epochs_done}
 
 
 def measure(name: str, seed: int, runs: Path | None, minutes: float | None, quick: bool, **more: Any) -> bool:
