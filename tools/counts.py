@@ -276,7 +276,8 @@ MISSED = {
     "lines to read for PEARL": "tried: (1) networks, update and config as pure functions and declared parts: 2,436 to "
     "2,028; (2) `learners/base.py` divided, counted: 1,715, by moving alone.",
     "files to the first step": "tried: (1) options in one pass, 110 to 110; (2) `agent()` that builds nothing, and "
-    "`learn` that resolves nothing again: 110; two more came since with rooms. 30 of the files are entered for three calls or fewer, each a check or a "
+    "`learn` that resolves nothing again: 110; two more came since with rooms. 30 of the files are entered for three "
+    "calls or fewer, each a check or a "
     "notice; a third is the display and the snapshot.",
     "moves to the first step": "tried: (1) options in one pass, names of a run's options renamed where files are "
     "read: 1,340 to 1,020; (2) `agent()` that builds nothing: 852, and `learn` that resolves nothing again: 783, not "
