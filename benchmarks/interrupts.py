@@ -129,7 +129,7 @@ def write_data(folder: Path) -> None:
     save_rollouts([rollout(SIM, policy, max_steps=60, seed=number) for number in range(3)], folder)
 
 
-# -- running with signals ------------------------------------------------------------------------------------------------
+# -- running with signals ----------------------------------------------------------------------------------------------
 
 
 @dataclass

@@ -8,7 +8,8 @@
 The peer is learn2learn's algorithm in plain torch. For each task it clones the parameters, differentiates the inner
 loss with a graph, and updates the clone (``clone_module``, ``update_module`` of learn2learn 0.2); the meta-gradient is
 that of the mean loss over tasks. Both get the same arrays and the same objectives: a likelihood ratio in the inner
-step, log-likelihood times advantages after it. Gradients are compared before anything is timed; they must agree to 1e-5.
+step, log-likelihood times advantages after it. Gradients are compared before anything is timed; they must agree to
+1e-5.
 """
 
 from __future__ import annotations

@@ -177,7 +177,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--algorithms", nargs="+", default=["td3", "sac"], choices=list(SETTINGS))
     parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
-    parser.add_argument("--folder", type=Path, default=Path("runs/off_policy_mujoco"), help="folder of runs, which continue")
+    parser.add_argument("--folder", type=Path, default=Path("runs/off_policy_mujoco"), help="folder of the runs")
     parser.add_argument("--summary", action="store_true")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--quick", action="store_true", help="a few hundred steps, to see that it runs")
