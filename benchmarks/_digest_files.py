@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 import yaml
-from _digest_learning import MAML, NARROW, PEARL, PPO, RL2, SMALL, TINY, UNIFORM, train_agent, make_agent, add_actions
-from _digest_measures import PRIOR, simulate_swing, comparable
+from _digest_learning import MAML, NARROW, PEARL, PPO, RL2, SMALL, TINY, UNIFORM, add_actions, make_agent, train_agent
+from _digest_measures import PRIOR, comparable, simulate_swing
 from _digest_parts import Cases, Parts
 from _digest_parts import names as m
 from safetensors.numpy import load_file

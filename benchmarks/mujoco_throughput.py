@@ -130,8 +130,7 @@ def floor(env: str, slots: int, args: argparse.Namespace) -> Rate:
         counts: list[int] = []
         begin = time.perf_counter()
         threads = [
-            threading.Thread(target=work, args=(jobs[part::WORKERS], seconds, begin, counts))
-            for part in range(WORKERS)
+            threading.Thread(target=work, args=(jobs[part::WORKERS], seconds, begin, counts)) for part in range(WORKERS)
         ]
         for thread in threads:
             thread.start()
