@@ -154,7 +154,7 @@ def measure(args: Any, env: str) -> bool:
     """Report one environment; returns whether the interval lies above the demanded ratio."""
     args.env = env
     dice, ratios, first = gradients(args, (DICE, RATIOS, FIRST_ORDER), derive_seed("meta-batches", args.seed))
-    whole, once = comparison(dice, ratios), np.ones((1, len(dice)))
+    result, once = comparison(dice, ratios), np.ones((1, len(dice)))
     spreads = [float(np.sqrt(deviations(one, once)[0][0])) for one in (dice, ratios, first)]
     unknown = {"missing": "a mean gradient is too noisy to be distinguished from 0: take more meta-batches (--repeats)"}
     report(
@@ -162,21 +162,21 @@ def measure(args: Any, env: str) -> bool:
         args.quick or args.check,
         peer="published",
         metric="relative_deviation_ratio",
-        value=whole["value"],
+        value=result["value"],
         unit="DICE over ratios",
         config={name: value for name, value in vars(args).items() if name not in ("quick", "check")},
         versions=versions(*PACKAGES),
-        ci_low=whole["low"],
-        ci_high=whole["high"],
+        ci_low=result["low"],
+        ci_high=result["high"],
         published=PUBLISHED,
         demanded=DEMANDED,
-        dice=whole["dice"],
-        ratios=whole["ratios"],
+        dice=result["dice"],
+        ratios=result["ratios"],
         second_order_term=comparison(dice - first, ratios - first),
         deviations=dict(zip(("dice", "ratios", "first_order"), spreads, strict=True)),
-        **({} if whole["value"] is not None else unknown),
+        **({} if result["value"] is not None else unknown),
     )
-    return whole["low"] is not None and whole["low"] > DEMANDED
+    return result["low"] is not None and result["low"] > DEMANDED
 
 
 def main() -> int:

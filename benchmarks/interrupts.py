@@ -190,13 +190,13 @@ def run_disturbed(
                 process.send_signal(getattr(signal, f"SIG{name}"))
         elif status:
             outcome.wrong.append(f"start {number} failed by itself with status {status}")
-        asked = time.monotonic()
+        signaled = time.monotonic()
         while left := list(marked(mark)):
             process.poll()  # reaps the command, since a zombie does not count
-            if time.monotonic() > asked + GRACE_SECONDS:
+            if time.monotonic() > signaled + GRACE_SECONDS:
                 break
             time.sleep(0.05)
-        ended = time.monotonic() - asked
+        ended = time.monotonic() - signaled
         if left:
             commands = [Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()[:120] for pid in left]
             outcome.wrong.append(f"{name} after {delay:.2f} s: {len(left)} processes left: {commands}")

@@ -1,4 +1,4 @@
-"""The gradient of one meta-iteration of MAML, beside learn2learn's approach: one clone per task adapts by itself.
+"""The gradient of one meta-iteration of MAML, beside learn2learn's approach of one adapted clone per task.
 
     python benchmarks/maml_update.py                       # second order, then first order
     python benchmarks/maml_update.py --threads 2           # with two threads of torch

@@ -119,7 +119,7 @@ def measure_throughput(args: argparse.Namespace, benchmark: Any) -> None:
 
 
 def measure_tasks(args: argparse.Namespace, benchmark: Any) -> None:
-    """Report the times of setting new tasks and of whole resets as shares of that of the steps, medians."""
+    """Report median times of setting new tasks and of whole resets, each as a share of the time of the steps."""
     from metaroll.envs.metaworld.goal_sampler import MetaWorldTaskSampler
     from metaroll.envs.slots.gym_slots import GymSlots
     from metaroll.types import RolloutPlan
