@@ -48,7 +48,7 @@ PUBLISHED = "Packer et al. 2018, arXiv:1810.12282: PPO and EPOpt-PPO, R to R, me
 COMMON: dict[str, Any] = {
     "epochs": 150,
     "rollouts_per_epoch": 100,
-    "warmup_epochs": 50,
+    "warm_up_epochs": 50,
     "epsilon": 0.1,
     "hidden_sizes": [64, 64],
     "learning_rate": 3e-4,
@@ -61,7 +61,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "CartPole": {**COMMON, "batch_size": 500, "discount": 0.99},
     "Pendulum": {**COMMON, "batch_size": 250, "discount": 0.98, "init_std": 1.0},
 }
-QUICK: dict[str, Any] = {"epochs": 2, "rollouts_per_epoch": 20, "warmup_epochs": 1, "num_passes": 2, "held_out": 20}
+QUICK: dict[str, Any] = {"epochs": 2, "rollouts_per_epoch": 20, "warm_up_epochs": 1, "num_passes": 2, "held_out": 20}
 DEMANDED = {("CartPole", "ppo"): 98.0, ("CartPole", "epopt"): 98.0, ("Pendulum", "epopt"): 77.0}
 
 _OF_LEARNER = ("learning_rate", "lr_decay_epochs", "batch_size", "num_passes", "gae_lambda", "discount")
@@ -84,7 +84,7 @@ def make_learner(problem: PackerEnv, algorithm: str, setting: Mapping[str, Any],
     return EPOpt(
         ppo,
         epsilon=setting["epsilon"] if algorithm == "epopt" else 1.0,
-        warmup_epochs=setting["warmup_epochs"],
+        warmup_epochs=setting["warm_up_epochs"],
         rollouts_per_epoch=setting["rollouts_per_epoch"],
     )
 

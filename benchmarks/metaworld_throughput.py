@@ -140,9 +140,9 @@ def measure_tasks(args: argparse.Namespace, benchmark: Any) -> None:
         for row in actions:
             slots.step(row, active)
         stepping = (time.perf_counter() - begin) * HORIZON / steps
-        new_tasks = sampler.sample(slots_count)
+        new_tasks, envs = sampler.sample(slots_count), slots.environments()
         begin = time.perf_counter()
-        for env, update in zip(slots.envs, new_tasks, strict=True):
+        for env, update in zip(envs, new_tasks, strict=True):
             update(env)
         setting = time.perf_counter() - begin
         if repetition:  # the first one builds the environments
