@@ -102,10 +102,10 @@ def train_elu(algo: str, env: str, options: Mapping[str, Any], returns: Returns)
         "TD3": m.DeterministicMLPPolicy,
         "DQN": m.GreedyQPolicy,
     }
-    networks = [policies[algo](spec, sizes, "elu", init="fan_in", generator=generator)]
+    networks = {"policy": policies[algo](spec, sizes, "elu", init="fan_in", generator=generator)}
     if algo != "DQN":
-        networks.append(m.Critics(spec, 2, sizes, "elu", init="fan_in", generator=generator))
-    learner = getattr(m, algo)(spec, *networks, evaluate_every=0, **rest)
+        networks["qf"] = m.Critics(spec, 2, sizes, "elu", init="fan_in", generator=generator)
+    learner = getattr(m, algo)(spec, **networks, evaluate_every=0, **rest)
     with m.LocalRunner(seed=options["seed"], callbacks=[returns]) as runner:
         runner.setup(learner, env)
         runner.train(epochs)
