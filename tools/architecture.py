@@ -443,6 +443,8 @@ text { font-family: sans-serif; font-size: 12px; fill: #1f2937; }
 <defs><marker id="head" markerWidth="8" markerHeight="8" refX="7" refY="4" orient="auto">
 <path d="M0,0 L8,4 L0,8 z" fill="#2563eb"/></marker></defs>"""
 FOUNDATION = "checks, errors, seeding, types"
+Place = tuple[float, float, float, float]
+"""Left, top, width and height of a box."""
 
 
 def rooms_of(source: Source) -> tuple[dict[str, dict[str, int]], dict[str, set[str]]]:
@@ -455,8 +457,13 @@ def rooms_of(source: Source) -> tuple[dict[str, dict[str, int]], dict[str, set[s
         rooms.setdefault(room, {})[inner] = sum(module.path != "__main__.py" for module in modules)
         others = {other.partition("/")[0] or FOUNDATION for other in source.folder_imports[folder]}
         below.setdefault(room, set()).update(others - {room})
-    if "compat" in below:  # it exports names of all rooms, which it imports by name when they are used
-        below["compat"] = below.keys() - {"lab", "compat", "contrib"}
+    # These two export names of other rooms, which they import by name when they are used.
+    lazy = {"compat", "plugins"} & {module.folder for module in source.modules.values()}
+    for room in lazy:
+        rooms.setdefault(room, {"": 1})  # the tables of names stand in `__init__.py`, which is no module elsewhere
+        below[room] = below.keys() - {"lab", "contrib", "compat", "plugins"}
+    if "contrib" in below:
+        below["contrib"] |= lazy & {"plugins"}
     return rooms, below
 
 
@@ -473,9 +480,10 @@ def rows_of(below: dict[str, set[str]]) -> list[list[str]]:
     return [sorted(room for room in below if heights[room] == row) for row in range(max(heights.values()), -1, -1)]
 
 
-def places_of(rooms: dict[str, dict[str, int]], rows: list[list[str]]) -> dict[str, tuple[float, float, float, float]]:
+def places_of(rooms: dict[str, dict[str, int]], rows: list[list[str]]) -> dict[str, Place]:
     """Room -> left, top, width and height of its box."""
-    places, top = {}, float(MARGIN)
+    places: dict[str, Place] = {}
+    top = float(MARGIN)
     for row in rows:
         lines = {room: -(-sum(map(bool, rooms[room])) // FOLDERS_PER_LINE) for room in row}
         widest = {room: min(FOLDERS_PER_LINE, sum(map(bool, rooms[room]))) for room in row}
@@ -490,7 +498,7 @@ def places_of(rooms: dict[str, dict[str, int]], rows: list[list[str]]) -> dict[s
 
 
 def picture(source: Source) -> str:
-    """The rooms as an SVG: a box stands above all that it imports; arrows that others imply are left out."""
+    """The rooms as an SVG: a box stands above everything that it imports; arrows that others imply are left out."""
     rooms, below = rooms_of(source)
     rows = rows_of(below)
     places, wide = places_of(rooms, rows), reachable(below)
@@ -503,19 +511,38 @@ def picture(source: Source) -> str:
     ]
     for room, others in sorted(below.items()):
         direct = sorted(other for other in others if not any(other in wide[third] for third in others))
-        parts += [_arrow(places[room], places[other]) for other in direct]
+        parts += [_arrow(places[room], places[other], places.values()) for other in direct]
     for room, folders in rooms.items():
         parts += _room(room, folders, *places[room])
     return "\n".join([*parts, "</svg>", ""])
 
 
-def _arrow(upper: tuple[float, float, float, float], lower: tuple[float, float, float, float]) -> str:
-    """From the bottom of one box to the top of another, straight down where they overlap."""
+def _arrow(upper: Place, lower: Place, boxes: Iterable[Place]) -> str:
+    """From the bottom of one box to the top of another: straight down where they overlap, and around boxes between."""
     left, right = max(upper[0], lower[0]), min(upper[0] + upper[2], lower[0] + lower[2])
     begin = end = (left + right) / 2
     if left >= right:
         begin, end = upper[0] + upper[2] / 2, lower[0] + lower[2] / 2
-    return f'<path class="arrow" d="M{begin:g},{upper[1] + upper[3]:g} L{end:g},{lower[1]:g}"/>'
+    top, bottom = upper[1] + upper[3], lower[1]
+    between: dict[float, list[Place]] = {}
+    for box in boxes:
+        if top < box[1] < bottom:
+            between.setdefault(box[1], []).append(box)
+    points = [(begin, top)]
+    for row_top, row in sorted(between.items()):
+        row_bottom = row_top + max(box[3] for box in row)
+        straight = begin + (end - begin) * ((row_top + row_bottom) / 2 - top) / (bottom - top)
+        x = _free(straight, row)
+        points += [(x, row_top - 6), (x, row_bottom + 6)]
+    points.append((end, bottom))
+    return f'<path class="arrow" d="M{" L".join(f"{x:g},{y:g}" for x, y in points)}"/>'
+
+
+def _free(x: float, row: Iterable[Place]) -> float:
+    """The nearest horizontal position that is 12 away from every box of a row."""
+    edges = [(left - 12, left + width + 12) for left, _, width, _ in row]
+    open_to = [x, *(edge for pair in edges for edge in pair)]
+    return min((p for p in open_to if not any(a < p < b for a, b in edges)), key=lambda p: abs(p - x))
 
 
 def _room(room: str, folders: dict[str, int], left: float, top: float, width: float, height: float) -> list[str]:
@@ -524,7 +551,7 @@ def _room(room: str, folders: dict[str, int], left: float, top: float, width: fl
     parts = [
         f'<rect class="room" x="{left:g}" y="{top:g}" width="{width:g}" height="{height:g}" rx="6"/>',
         f'<text class="name" x="{left + 12:g}" y="{top + 20:g}">{escape(room)}</text>',
-        f'<text class="small" x="{left + 12:g}" y="{top + 36:g}">{count} modules</text>',
+        f'<text class="small" x="{left + 12:g}" y="{top + 36:g}">{count} module{"s" * (count != 1)}</text>',
     ]
     for i, (name, size) in enumerate((name, size) for name, size in folders.items() if name):
         x = left + 12 + i % FOLDERS_PER_LINE * (FOLDER_WIDTH + 8)
