@@ -209,15 +209,15 @@ class SharedPools:
     """
 
     def __init__(self) -> None:
-        self._running: dict[tuple[int, PoolTimeouts | None], _SharedPool] = {}
+        self._running: dict[tuple[int, PoolTimeouts], _SharedPool] = {}
 
     def __getitem__(self, num_workers: int) -> SamplerPool:
         return self.with_timeouts(num_workers, None)
 
     def with_timeouts(self, num_workers: int, timeouts: PoolTimeouts | None) -> SamplerPool:
-        key = num_workers, timeouts
+        key = num_workers, timeouts or PoolTimeouts()  # an engine whose timeouts are these refuses a pool without any
         if key not in self._running:
-            pool = self._running[key] = _SharedPool(num_workers, transport="process", timeouts=timeouts)
+            pool = self._running[key] = _SharedPool(num_workers, transport="process", timeouts=key[1])
             pool.invoke_all(bool)  # so that all of them have started
         return self._running[key]
 
@@ -249,9 +249,8 @@ class _Lending(type):
     def __call__(cls, num_workers: int, **options: Any) -> SamplerPool:
         asked = SamplerPool(num_workers, **options)  # its workers start with its first work
         is_plain = asked.config.transport in ("auto", "process") and asked.config.address is None
-        is_plain = is_plain and asked.config.timeouts is None
         if is_plain and not asked.is_serial and not options.keys() - {"config", "transport"}:
-            return SHARED_POOLS[num_workers]
+            return SHARED_POOLS.with_timeouts(num_workers, asked.config.timeouts)
         return asked
 
     def __instancecheck__(cls, instance: Any) -> bool:

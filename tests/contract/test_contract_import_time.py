@@ -19,6 +19,7 @@ BEHIND_A_DOOR = {
     "ray",
     "metaworld",
     "sbi",
+    "sklearn",
     "wandb",
     "minari",
     "onnx",

@@ -189,15 +189,14 @@ def test_auto_of_stable_baselines3_means_what_is_none_here() -> None:
     assert metaroll.agent("sac", "Pendulum-v1", ent_coef="auto").config["algorithm"]["temperature"] is None
     assert renamed_flags(["--ent-coef=auto"], run_options("sac"))[0] == ["--temperature=None"]
     assert renamed_flags(["--ent-coef", "auto", "--seed", "1"], run_options("sac"))[0][:2] == ["--temperature", "None"]
-    hint = "must be a number or 'auto', got 'auto_0.1': a temperature that is learned begins with"
-    with pytest.raises(ValueError, match=f"^ent_coef {hint} init_temperature$"):
+    with pytest.raises(ValueError, match=r"^ent_coef must .*got 'auto_0\.1': .* init_temperature$"):
         configs.SACConfig(ent_coef="auto_0.1")
-    with in_shell(), pytest.raises(UsageError, match=f"^--ent-coef {hint} --init-temperature$"):
+    with in_shell(), pytest.raises(UsageError, match=r"^--ent-coef must .*got 'auto_0\.1': .* --init-temperature$"):
         renamed_flags(["--ent-coef", "auto_0.1"], run_options("sac"))
     for text in ("automatic", "foo"):
-        with pytest.raises(ValueError, match=f"ent_coef must be a number or 'auto', got '{text}'$"):
+        with pytest.raises(ValueError, match=f"ent_coef must .*'auto', got '{text}'$"):
             configs.SACConfig(ent_coef=text)
-    with pytest.raises(TypeError, match="ent_coef must be a number, got 'auto'"):
+    with pytest.raises(TypeError, match=r"ent_coef must .*got 'auto'"):
         configs.PPOConfig(ent_coef="auto")
 
 
@@ -205,7 +204,7 @@ def test_a_name_for_several_options_counts_where_one_of_them_does() -> None:
     agent = metaroll.agent("sac", "Pendulum-v1", ent_coef=0.1, learning_rate=0.002)
     values = agent.config["algorithm"]
     assert (values["temperature"], values["policy_lr"], values["qf_lr"]) == (0.1, 0.002, 0.002)
-    with pytest.raises(ValueError, match=r"temperature_lr=0\.002 has no effect: temperature is 0\.1"):
+    with pytest.raises(ValueError, match=r"temperature_lr=0\.002 .*temperature .*0\.1"):
         metaroll.agent("sac", "Pendulum-v1", temperature=0.1, temperature_lr=0.002)
 
 
@@ -380,7 +379,7 @@ def test_learners_are_of_their_documented_class_and_have_its_attributes(algo: st
         if isinstance(kind, ConfigField) and kind.changes:
             setattr(made, name, value)
         elif isinstance(kind, ConfigField):
-            with pytest.raises(AttributeError, match=f"^{name} of a {type(made).__name__} stays"):
+            with pytest.raises(AttributeError, match=f"^{name} of a {type(made).__name__} "):
                 setattr(made, name, value)
 
 
@@ -406,18 +405,18 @@ def test_errors_of_documented_constructors_name_what_was_typed() -> None:
             with pytest.raises(ValueError, match=f"^{name} must "):
                 make(**{name: value})
     for name in ("discount", "max_path_length", "evaluate_every", "seed", "n_samples"):
-        with pytest.raises(AttributeError, match=f"^{name} of a CEM stays as it was made"):
+        with pytest.raises(AttributeError, match=f"^{name} of a CEM "):
             setattr(given, name, 1)
 
 
 def test_configs_say_what_they_need_and_functions_what_is_a_keyword(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"^meta_batch_size must"):
         PEARLConfig(meta_batch_size=0)  # type: ignore[call-arg]
-    with pytest.raises(TypeError, match=r"^PEARLConfig has no default for latent_dim=\.\.\., num_train_tasks"):
+    with pytest.raises(TypeError, match=r"^PEARLConfig .*latent_dim=\.\.\., num_train_tasks"):
         PEARLConfig()  # type: ignore[call-arg]
-    with pytest.raises(TypeError, match=r"^agent takes algo and env by position"):
+    with pytest.raises(TypeError, match=r"^agent .*algo and env "):
         metaroll.agent("sac", "Pendulum-v1", PEARLConfig)  # type: ignore[call-arg]
-    with pytest.raises(UnknownNameError, match="unknown option 'from_epok'; did you mean from_epoch="):
+    with pytest.raises(UnknownNameError, match=r"'from_epok'.*from_epoch="):
         metaroll.load(tmp_path, from_epok=3)  # type: ignore[call-arg]
 
 
@@ -440,10 +439,10 @@ def test_documented_constructors_take_all_names_of_their_parameters_and_answer_o
         with pytest.raises(UnknownNameError, match=answer):
             make(**keywords)
     for keywords, message in (
-        ({"soft_target_tau": 0.1, "tau": 0.1}, "tau is given twice, by soft_target_tau and tau"),
-        ({"learning_rate": -1}, "learning_rate must lie in"),
+        ({"soft_target_tau": 0.1, "tau": 0.1}, "tau .*twice, .*soft_target_tau and tau"),
+        ({"learning_rate": -1}, "learning_rate must .*got -1"),
     ):
         with pytest.raises(ValueError, match=message):
             metaroll.PEARL(**networks, **numbers, **keywords)
-    with pytest.raises(ValueError, match="discount is given twice, the second time as gamma"):
+    with pytest.raises(ValueError, match=r"discount .*twice, .*gamma"):
         metaroll.CEM(given.env_spec, given.policy, None, 40, 0.9, gamma=0.9)  # type: ignore[call-arg]

@@ -6,7 +6,6 @@ import ast
 import dataclasses
 import json
 import re
-import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -29,6 +28,8 @@ from metaroll.testing import check_search
 from metaroll.training.algorithms import plugin_lookup
 from metaroll.training.algorithms.registry import algorithm_names, get_algorithm
 from metaroll.training.store.files import to_plain
+
+pytestmark = pytest.mark.usefixtures("lent_pools")
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "plugins.md").read_text("utf-8")
@@ -105,12 +106,12 @@ def test_the_policy_of_the_page_is_one_and_learns(folder: Path) -> None:
         on_torch = policy.act_on_torch(torch.from_numpy(obs), {}, torch.from_numpy(noise), flags)[0]
         np.testing.assert_array_equal(policy.act(obs, {}, noise, flags)[0], on_torch.numpy())
     views = policy.parameter_layout().torch_views(torch.from_numpy(policy.acting_parameters()))
-    found, rows = policy.action_distribution(views, torch.from_numpy(obs)), torch.ones((9, 1))
+    chosen, rows = policy.action_distribution(views, torch.from_numpy(obs)), torch.ones((9, 1))
     share = policy.act(obs, {}, noise)[2]["share"]
-    np.testing.assert_allclose(found.log_prob(rows).exp(), share[:, 0], rtol=1e-5)
+    np.testing.assert_allclose(chosen.log_prob(rows).exp(), share[:, 0], rtol=1e-5)
     expected = torch.distributions.Bernoulli(torch.from_numpy(share)).entropy()[:, 0]
-    torch.testing.assert_close(found.entropy(), expected)
-    torch.testing.assert_close(found.kl(found.map(lambda logits: logits)), torch.zeros(9))
+    torch.testing.assert_close(chosen.entropy(), expected)
+    torch.testing.assert_close(chosen.kl(chosen.map(lambda logits: logits)), torch.zeros(9))
 
 
 def test_the_search_of_the_page_keeps_the_promises_of_one(folder: Path) -> None:
@@ -134,7 +135,7 @@ def test_a_file_is_an_algorithm_with_everything_that_ours_have(folder: Path) -> 
     other = metaroll.agent("half_file:HALF", "Pendulum-v1", half=0.75, seed=3, **SMALL)
     assert not np.array_equal(weights(other.learn(epochs=3, progress=False)), whole), "what the file does, counts"
 
-    # A run that ended earlier goes on to the same bits, in two workers, too.
+    # A run that ended earlier continues to the same bits, in two workers, too.
     again = metaroll.agent("half_file:HALF", "Pendulum-v1", half=0.25, seed=3, num_workers=2, **SMALL)
     again.learn(epochs=1, progress=False)
     assert main(["resume", str(again.run_dir), "--epochs", "3", "--quiet"]) == 0
@@ -142,14 +143,14 @@ def test_a_file_is_an_algorithm_with_everything_that_ours_have(folder: Path) -> 
     assert main(["evaluate", str(again.run_dir), "--episodes", "1", "--quiet"]) == 0
 
 
-def test_options_of_a_plugin_are_checked_and_answered_as_ours(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ValueError, match=r"half must lie in \[0, 1\], got 3"):
+def test_options_of_a_plugin_are_checked_as_ours(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ValueError, match=r"half must .*got 3"):
         metaroll.agent("half_file:HALF", "Pendulum-v1", half=3)
-    with pytest.raises(UnknownNameError, match=r"did you mean half=\.\.\.\?"):
+    with pytest.raises(UnknownNameError, match=r"'haf'.*half="):
         metaroll.agent("half_file:HALF", "Pendulum-v1", haf=0.3)
     assert metaroll.agent("half_file:HALF", "Pendulum-v1", gamma=0.9).algo.discount == 0.9
     assert main(["train", "half_file:HALF", "Pendulum-v1", "--half", "2"]) != 0
-    assert "--half must lie in [0, 1], got 2" in capsys.readouterr().err
+    assert re.search("--half must .*got 2", capsys.readouterr().err)
     assert main(["train", "half_file:HALF", "Pendulum-v1", "--help"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "How much of a reward counts. (default: 0.5)" in shown
@@ -168,12 +169,10 @@ def test_a_row_is_given_as_an_object(folder: Path) -> None:
     agent = metaroll.agent(row, "Pendulum-v1", **SMALL).learn(epochs=1, progress=False)
     assert agent.config["algo"] == "given:own"
     plugin_lookup._given.clear()
-    with pytest.raises(UnknownNameError, match=r"given:own.*metaroll\.load\(run, algo=\.\.\.\)"):
+    with pytest.raises(UnknownNameError, match=r"'given:own'.*algo=\.\.\."):
         metaroll.load(agent.run_dir)
     assert np.array_equal(weights(metaroll.load(agent.run_dir, algo=row)), weights(agent))
-    with pytest.raises(
-        ValueError, match="holds an agent of 'given:own', expected 'ppo': give the Algorithm that it was"
-    ):
+    with pytest.raises(ValueError, match=r"'given:own', .*'ppo'"):
         metaroll.load(agent.run_dir, algo="ppo")
 
 
@@ -182,11 +181,11 @@ def test_what_is_no_algorithm_is_refused_alike_everywhere(folder: Path) -> None:
 
     run = metaroll.agent("half_file:HALF", "Pendulum-v1", **SMALL).learn(epochs=1, progress=False).run_dir
     for given, hint in (
-        (5, "5 of type int: metaroll"),
-        (half_file.Half, r"the class Half: make a row of it, off_pol"),
+        (5, "5 of type int"),
+        (half_file.Half, "the class Half: .*off_policy_row"),
     ):
         for use in (lambda given: metaroll.agent(given, "Pendulum-v1"), lambda given: metaroll.load(run, algo=given)):
-            with pytest.raises(TypeError, match=f"algo must be the name of an algorithm, or an Algorithm, got {hint}"):
+            with pytest.raises(TypeError, match=f"algo must .*got {hint}"):
                 use(given)
 
 
@@ -214,7 +213,7 @@ def test_the_source_of_a_row_of_a_script_is_kept(folder: Path) -> None:
     (folder / "given.py").write_text("1 / 0\n", "utf-8")
     one = metaroll.agent(scaled(0.5), "Pendulum-v1", **SMALL).learn(epochs=1, progress=False)
     assert len(one.config["plugin"]["sha256"]) == 64
-    with pytest.warns(RunWarning, match="given:mine is another than what the run began with: its source"):
+    with pytest.warns(RunWarning, match=r"given:mine .*source"):
         metaroll.load(one.run_dir, algo=scaled(0.25))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -229,7 +228,7 @@ def test_two_rows_of_one_name_are_two_algorithms(folder: Path) -> None:
     for each, kind in zip(agents[:2], kinds, strict=False):
         assert type(each.learn(epochs=1, progress=False).algo) is kind
 
-    # Both began under the same name, in processes of their own: each goes on with its own row.
+    # Both began under the same name, in processes of their own: each continues with its own row.
     plugin_lookup._given.clear()
     other = metaroll.agent(rows[1], "Pendulum-v1", **SMALL).learn(epochs=1, progress=False)
     loaded = [metaroll.load(agents[0].run_dir, algo=rows[0]), metaroll.load(other.run_dir, algo=rows[1])]
@@ -238,12 +237,12 @@ def test_two_rows_of_one_name_are_two_algorithms(folder: Path) -> None:
         assert type(each.learn(epochs=1, progress=False).algo) is kind
 
 
-def test_a_run_of_a_script_goes_on_with_a_row_of_a_module(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_of_a_script_continues_with_a_row_of_a_module(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     import half_file  # type: ignore[import-not-found]
 
     agent = metaroll.agent(scaled(0.5), "Pendulum-v1", **SMALL).learn(epochs=1, progress=False)
     for given in (half_file.HALF, "half_file:HALF"):
-        with pytest.warns(RunWarning, match="given:mine is another than what the run began with"):
+        with pytest.warns(RunWarning, match="given:mine "):
             loaded = metaroll.load(agent.run_dir, algo=given)
         assert loaded.config["algo"] == "given:mine" and type(loaded.algo) is half_file.Half
 
@@ -262,16 +261,8 @@ def test_what_get_algorithm_returns_is_known_by_its_name(folder: Path) -> None:
 
 
 def test_classes_of_a_script_work_in_workers(folder: Path) -> None:
-    script = f"""{PLUGIN}
-import metaroll
-
-if __name__ == "__main__":
-    agent = metaroll.agent(HALF, "Pendulum-v1", num_workers=2, **{SMALL!r})
-    print(agent.config["algo"], len(agent.learn(epochs=1, progress=False).train_tasks))
-"""
-    (folder / "script.py").write_text(script, "utf-8")
-    done = subprocess.run([sys.executable, "script.py"], capture_output=True, text=True, check=False)
-    assert done.stdout.split() == ["given:half", "0"], done.stderr
+    agent = metaroll.agent(scaled(0.5, "half"), "Pendulum-v1", num_workers=2, **SMALL)
+    assert agent.config["algo"] == "given:half" and len(agent.learn(epochs=1, progress=False).train_tasks) == 0
 
 
 def test_entry_points_are_listed_without_an_import(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -279,7 +270,7 @@ def test_entry_points_are_listed_without_an_import(folder: Path, capsys: pytest.
     assert algorithm_names()[-1] == "half"
     assert main(["list", "algos", "--json"]) == 0
     last = json.loads(capsys.readouterr().out)["algos"][-1]
-    assert last["name"] == "half" and last["summary"] == "plug-in: half_file:HALF of half-plugin 1.2"
+    assert last["name"] == "half" and last["summary"].endswith("half_file:HALF of half-plugin 1.2")
     assert "half_file" not in sys.modules
 
     agent = metaroll.agent("half", "Pendulum-v1")
@@ -287,90 +278,61 @@ def test_entry_points_are_listed_without_an_import(folder: Path, capsys: pytest.
     kept = agent.config["plugin"]
     assert (kept["distribution"], kept["version"], kept["object"]) == ("half-plugin", "1.2", "half_file:HALF")
     assert metaroll.agent(sys.modules["half_file"].HALF, "Pendulum-v1").config["algo"] == "half"
-    with pytest.raises(UnknownNameError, match="did you mean 'half'"):
+    with pytest.raises(UnknownNameError, match=r"'hal'.*'half'"):
         metaroll.agent("hal", "Pendulum-v1")
-    with pytest.raises(UnknownNameError, match="it is a file, of which one name is meant, half_file:NAME"):
+    with pytest.raises(UnknownNameError, match=r"'half_file'.*half_file:NAME"):
         metaroll.agent("half_file", "Pendulum-v1")
 
 
+def bad(changes: str) -> str:
+    """Code of a row ``BAD``."""
+    return f"BAD = dataclasses.replace(HALF, {changes})"
+
+
 @pytest.mark.parametrize(
-    ("name", "target", "text", "complaint"),
+    ("name", "target", "text", "match"),
     [
-        ("half", "half_file:NOTHING", "", r"half_file:NOTHING of half-plugin 1\.2.*half_file\.py.*Algorithm, got int"),
-        ("half", "half_file:LACKS", "", r"half_file:LACKS of half-plugin 1\.2.*unknown name in half_file 'LACKS'"),
-        ("half", "no_such:HALF", "", r"no_such:HALF of half-plugin 1\.2.*no module 'no_such'"),
-        ("other", "half_file:HALF", "", r"half_file\.py: its row must be called 'other', .* got name='half'"),
-        ("half", "half_file:HALF", "raise RuntimeError('broken')", r"1\.2\) in .*half_file\.py .*RuntimeError: broken"),
-        ("half", "half_file:HALF", "raise SystemExit(3)", r"1\.2\) in .*half_file\.py .*SystemExit: 3"),
-        ("half", "half_file", "", r"'half_file': it names a module and nothing in it; write half_file:NAME"),
-        ("half", "half_file:OLD", "OLD = dataclasses.replace(HALF, api=7)", r"version 1 of the interface, got api=7"),
-        ("half", "half_file:OLD", "OLD = dataclasses.replace(HALF, api=None)", r"got api=None: .*api=1"),
-        (
-            "half",
-            "half_file:BAD",
-            "BAD = dataclasses.replace(HALF, configs=(3,))",
-            "configs must be classes of configs",
-        ),
-        (
-            "half",
-            "half_file:BAD",
-            "BAD = dataclasses.replace(HALF, filled=('n_step', 'no_field'))",
-            "filled must name fields of its configs, got no_field",
-        ),
-        ("half", "half_file:BAD", "BAD = dataclasses.replace(HALF, filled='half')", "filled must be a collection"),
-        ("half", "half_file:BAD", "BAD = dataclasses.replace(HALF, common={'no': 3})", r"option \(in common\) 'no'"),
-        ("half", "half_file:BAD", "BAD = dataclasses.replace(HALF, common={'half': 3})", r"half in common must lie in"),
-        ("half", "half_file:BAD", "BAD = dataclasses.replace(HALF, work=3)", "work must be a function, got 3 of type"),
-        (
-            "half",
-            "half_file:BAD",
-            "BAD = dataclasses.replace(HALF, configs=(HalfConfig,))",
-            r"lack fields that every run needs: num_test_tasks \(of metaroll\.plugins\.Domains\), randomize",
-        ),
-        ("half", "half_file:Half", "", r"got the class Half: make a row of it, off_policy_row\('half', Half"),
-        (
-            "half",
-            "half_file:BAD",
-            "BAD = dataclasses.replace(HALF, build=lambda given, train, test: 1 / 0)",
-            r"half_file\.py: its build fails with ZeroDivisionError.*half_file\.py, line \d+",
-        ),
-        (
-            "half",
-            "half_file:BAD",
-            "BAD = dataclasses.replace(HALF, build=lambda given, train, test: 3)",
-            "its build must return an object of type RLAlgorithm, got 3",
-        ),
-        (
-            "half",
-            "half_file:BAD",
-            "BAD = dataclasses.replace(HALF, follows_epochs=('nope',))",
-            "follows_epochs must name options, fields of its configs, got nope",
-        ),
-        ("half", "half_file:BAD", "BAD = dataclasses.replace(HALF, follows_epochs='half')", "follows_epochs must be a"),
-        (
-            "half",
-            "half_file:BAD",
-            "BAD = dataclasses.replace(HALF, adapts=True)",
-            "learner must be a subclass of MetaRLAlgorithm, since adapts=True, got the class Half",
-        ),
+        ("half", "half_file:NOTHING", "", "got int"),
+        ("half", "half_file:LACKS", "", "'LACKS'"),
+        ("half", "no_such:HALF", "", "'no_such'"),
+        ("other", "half_file:HALF", "", "'other', .*got name='half'"),
+        ("half", "half_file:HALF", "raise RuntimeError('broken')", "RuntimeError: broken"),
+        ("half", "half_file:HALF", "raise SystemExit(3)", "SystemExit: 3"),
+        ("half", "half_file", "", "'half_file': .*half_file:NAME"),
+        ("half", "half_file:BAD", bad("api=7"), "got api=7"),
+        ("half", "half_file:BAD", bad("api=None"), "got api=None: .*api=1"),
+        ("half", "half_file:BAD", bad("configs=(3,)"), "configs must .*got 3"),
+        ("half", "half_file:BAD", bad("configs=(HalfConfig,)"), "num_test_tasks .*randomize"),
+        ("half", "half_file:BAD", bad("filled=('n_step', 'no')"), "filled must .*got no$"),
+        ("half", "half_file:BAD", bad("filled='half'"), "filled must .*got 'half'"),
+        ("half", "half_file:BAD", bad("common={'no': 3}"), "common.*'no'"),
+        ("half", "half_file:BAD", bad("common={'half': 3}"), "half in common must .*got 3"),
+        ("half", "half_file:BAD", bad("work=3"), "work must .*got 3"),
+        ("half", "half_file:Half", "", "got the class Half: .*off_policy_row"),
+        ("half", "half_file:BAD", bad("build=lambda *given: 1 / 0"), r"build .*ZeroDivisionError.*_file\.py, line \d+"),
+        ("half", "half_file:BAD", bad("build=lambda *given: 3"), "build must .*got 3"),
+        ("half", "half_file:BAD", bad("follows_epochs=('no',)"), "follows_epochs must .*got no$"),
+        ("half", "half_file:BAD", bad("follows_epochs='half'"), "follows_epochs must .*got 'half'"),
+        ("half", "half_file:BAD", bad("adapts=True"), "learner must .*adapts=True, got the class Half"),
         (
             "half",
             "half_file:Lacks",
             "from metaroll.plugins import Search\nclass Lacks(Search):\n    def spread(self, state): return 1.0",
-            "the class Lacks lacks ask, learned, num_candidates, start",
+            "Lacks .*ask, learned, num_candidates, start",
         ),
     ],
 )
-def test_what_is_wrong_with_a_plugin_is_said_of_it_alone(
-    folder: Path, name: str, target: str, text: str, complaint: str, capsys: pytest.CaptureFixture[str]
+def test_errors_of_a_plugin_name_it_and_hinder_nothing_else(
+    folder: Path, name: str, target: str, text: str, match: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "half_file.py").write_text(f"{PLUGIN}\nimport dataclasses\n{text}\n", "utf-8")
     declare(folder, name, target)
-    with pytest.raises(PluginError, match=complaint):
+    file = "" if target.startswith("no_such") else r"in \S*half_file\.py\b.*"
+    with pytest.raises(PluginError, match=rf"'{name}' \({target} of half-plugin 1\.2\).*{file}{match}"):
         metaroll.agent(name, "Pendulum-v1")
     assert main(["list", "algos"]) == 0 and f"{name} " in capsys.readouterr().out
     checked = plugins_check()
-    if "its build" not in complaint:  # nothing is built to look at it
+    if "build=" not in text:  # nothing is built for the check
         assert checked.status == "warn" and target in checked.value
     assert metaroll.agent("ppo", "CartPole-v1").config["algo"] == "ppo"
 
@@ -379,65 +341,48 @@ def test_what_is_wrong_with_a_plugin_is_said_of_it_alone(
 def test_a_field_cannot_have_a_name_that_every_run_has(folder: Path, field: str) -> None:
     changed = PLUGIN.replace("half: Annotated", f"{field}: Annotated").replace("self.config.half", "0.5")
     (folder / "half_file.py").write_text(changed, "utf-8")
-    with pytest.raises(PluginError, match=rf"half_file\.py: the field {field} of HalfConfig has a name that every run"):
+    with pytest.raises(PluginError, match=rf"half_file\.py: .*{field} of HalfConfig"):
         metaroll.agent("half_file:HALF", "Pendulum-v1")
 
 
 WRONG: list[tuple[str, str, str]] = [
-    ("sizes", "lambda env: None", "must return a dict of options and values, got None"),
-    ("settled", "lambda values, given: 3", "must return a dict of options and values, got 3"),
-    ("tasks", "lambda given, number: None", "must return what to train in and a list of held-out tasks"),
-    ("environment", "lambda given, train: None", "must return what makes an environment, got None"),
-    ("largest_batch", "lambda values: 'all'", "must return a number of rows, got 'all'"),
-    ("notes", "lambda given, epochs: 'long'", "must return a list of texts, got 'long'"),
-    ("summary_values", "lambda returns, values: 5", "must return a dict of names and numbers, got 5"),
-    ("ended_early", "lambda learner: 3", "must return None, or a number of epochs and why"),
-    ("work", "lambda values: Work(0, 0, 0)", "fails with ValueError: epoch_steps must be an integer of at least 1"),
-    ("amount", "lambda learner, values: Work('many', 1, 1)", "fails with TypeError: initial_steps must be an integer"),
-    ("build", "lambda *given: numpy.ones(3) + numpy.ones(2)", "fails with ValueError: operands could not be broadcast"),
-    ("build", "lambda *given: exit(0)", "fails with SystemExit: 0"),
-    ("work", "lambda values: Work(3, 4, 5, initial='{nope} {}')", "fails with ValueError: initial must be a text with"),
-    ("work", "lambda values: Work(3, 4, 5, initial='{.a}')", "fails with ValueError: initial must be a text with"),
-    ("largest_batch", "lambda values: -1", "must return a number of rows, got -1"),
-    ("largest_batch", "lambda values: True", "must return a number of rows, got True"),
-    (
-        "summary_values",
-        "lambda returns, values: {'x': object()}",
-        "must return a dict of names and numbers: only numbers",
-    ),
-    ("summary_values", "lambda returns, values: {1: 2.0}", "must return a dict of names and numbers, got dict"),
-    ("ended_early", "lambda learner: ('x', 'why')", "must return None, or a number of epochs and why"),
-    ("ended_early", "lambda learner: (-1, 'why')", "must return None, or a number of epochs and why"),
-    (
-        "settled",
-        "lambda values, given: {'max_steps': -3}",
-        r"must return .*: max_steps in it must be .* at least 1, got -3",
-    ),
-    (
-        "settled",
-        "lambda values, given: {'haf': 0.3}",
-        r"must return .*: unknown option \(in it\) 'haf'; did you mean 'half'",
-    ),
-    ("settled", "lambda values, given: {1: 3}", "must return a dict of options and values, got dict"),
-    ("sizes", "lambda env: {'num_test_tasks': 'many'}", r"must return .*: num_test_tasks in it must be .*, got 'many'"),
-    ("sizes", "lambda env: {'haf': 0.3}", r"must return .*: unknown option \(in it\) 'haf'; did you mean 'half'"),
-    ("environment", "lambda given, train: 'abc'", "must return what makes an environment: unknown environment 'abc'"),
-    (
-        "tasks",
-        "lambda given, number: (None, [1, 2])",
-        r"must return .*: each held-out task must be an EnvUpdate, got 1",
-    ),
+    ("sizes", "lambda env: None", "got None"),
+    ("sizes", "lambda env: {'num_test_tasks': 'many'}", "num_test_tasks .*got 'many'"),
+    ("sizes", "lambda env: {'haf': 0.3}", "'haf'.*'half'"),
+    ("settled", "lambda values, given: 3", "got 3"),
+    ("settled", "lambda values, given: {1: 3}", "got dict"),
+    ("settled", "lambda values, given: {'max_steps': -3}", "max_steps .*got -3"),
+    ("settled", "lambda values, given: {'haf': 0.3}", "'haf'.*'half'"),
+    ("tasks", "lambda given, number: None", "got None"),
+    ("tasks", "lambda given, number: (None, [1, 2])", "got 1"),
+    ("environment", "lambda given, train: None", "got None"),
+    ("environment", "lambda given, train: 'abc'", "'abc'"),
+    ("largest_batch", "lambda values: 'all'", "got 'all'"),
+    ("largest_batch", "lambda values: -1", "got -1"),
+    ("largest_batch", "lambda values: True", "got True"),
+    ("notes", "lambda given, epochs: 'long'", "got 'long'"),
+    ("summary_values", "lambda returns, values: 5", "got 5"),
+    ("summary_values", "lambda returns, values: {1: 2.0}", "got dict"),
+    ("summary_values", "lambda returns, values: {'x': object()}", "got <object"),
+    ("ended_early", "lambda learner: 3", "got 3"),
+    ("ended_early", "lambda learner: ('x', 'why')", "got tuple"),
+    ("ended_early", "lambda learner: (-1, 'why')", "got tuple"),
+    ("work", "lambda values: Work(0, 0, 0)", "ValueError: epoch_steps must .*got 0"),
+    ("work", "lambda values: Work(3, 4, 5, initial='{nope} {}')", "ValueError: initial must .*got '{nope} {}'"),
+    ("work", "lambda values: Work(3, 4, 5, initial='{.a}')", "ValueError: initial must .*got '{.a}'"),
+    ("amount", "lambda learner, values: Work('many', 1, 1)", "TypeError: initial_steps must .*got 'many'"),
+    ("build", "lambda *given: numpy.ones(3) + numpy.ones(2)", "ValueError: operands"),
+    ("build", "lambda *given: exit(0)", "SystemExit: 0"),
 ]
+"""Function of a row, a wrong one, and what its error contains."""
 
 
-@pytest.mark.parametrize(("name", "code", "complaint"), WRONG)
-def test_wrong_results_of_functions_of_a_row_are_told(folder: Path, name: str, code: str, complaint: str) -> None:
-    bad = (
-        f"import dataclasses, numpy\nfrom metaroll.plugins import Work\nBAD = dataclasses.replace(HALF, {name}={code})"
-    )
-    (folder / "half_file.py").write_text(f"{PLUGIN}\n{bad}\n", "utf-8")
+@pytest.mark.parametrize(("name", "code", "match"), WRONG)
+def test_wrong_results_of_functions_of_a_row_are_refused(folder: Path, name: str, code: str, match: str) -> None:
+    imports = "import dataclasses, numpy\nfrom metaroll.plugins import Work"
+    (folder / "half_file.py").write_text(f"{PLUGIN}\n{imports}\n{bad(f'{name}={code}')}\n", "utf-8")
     row = get_algorithm("half_file:BAD")
-    with pytest.raises(PluginError, match=rf"half_file\.py: its {name} {complaint}"):
+    with pytest.raises(PluginError, match=rf"half_file\.py: its {name} .*{match}"):
         if name == "summary_values":
             row.summary_values(returns=np.zeros((1, 1)), values={})  # with keywords, as they are called here, too
         metaroll.agent("half_file:BAD", "Pendulum-v1", **SMALL).learn(epochs=1, progress=False)
@@ -460,28 +405,27 @@ ALL = dataclasses.replace(
 
 
 def test_spaces_that_a_plugin_is_not_for_are_not_its_mistake(folder: Path) -> None:
-    with pytest.raises(SpaceError, match=r"^Half learns actions that are a Box of numbers"):
+    with pytest.raises(SpaceError, match=r"^Half .*Box"):
         metaroll.agent("half:HALF", "CartPole-v1")
 
 
 @pytest.mark.parametrize(
     ("raised", "kind", "text"),
     [
-        ("RuntimeError('the memory of my encoder lacks a row')", PluginError, "its build fails with RuntimeError: the"),
+        ("RuntimeError('the memory of my encoder lacks a row')", PluginError, "build .*RuntimeError: the memory of my"),
         ("ValueError('half must be below 1')", ValueError, "^half must be below 1$"),
-        ("MemoryError()", ValueError, "the networks do not fit into memory, take smaller hidden_sizes"),
-        ("torch.OutOfMemoryError('CUDA out of memory')", ValueError, "the networks do not fit into memory"),
+        ("MemoryError()", ValueError, "networks .*memory.*hidden_sizes"),
+        ("torch.OutOfMemoryError('CUDA out of memory')", ValueError, "networks .*memory.*hidden_sizes"),
     ],
 )
 def test_errors_of_build_are_of_the_plugin_or_of_the_options(
     folder: Path, raised: str, kind: type[Exception], text: str
 ) -> None:
     code = f"import dataclasses, torch\n\ndef build(*given):\n    raise {raised}\n\n"
-    bad = f"{PLUGIN}\n{code}BAD = dataclasses.replace(HALF, build=build)\n"
-    (folder / "half_file.py").write_text(bad, "utf-8")
-    with pytest.raises(kind, match=text) as found:
+    (folder / "half_file.py").write_text(f"{PLUGIN}\n{code}{bad('build=build')}\n", "utf-8")
+    with pytest.raises(kind, match=text) as caught:
         metaroll.agent("half_file:BAD", "Pendulum-v1", **SMALL)
-    assert found.type is kind
+    assert caught.type is kind
 
 
 def test_an_error_of_an_environment_is_not_one_of_the_algorithm(folder: Path) -> None:
@@ -513,7 +457,7 @@ def test_a_search_is_an_algorithm(folder: Path, capsys: pytest.CaptureFixture[st
     agent = metaroll.agent("random-steps", "CartPole-v1", walkers=5, max_steps=10, num_episodes=1)
     assert agent.learn(epochs=2, progress=False).algo.num_candidates == 5
     assert metaroll.load(agent.run_dir).algo.num_epochs == 2
-    with pytest.raises(ValueError, match="reach must lie in"):
+    with pytest.raises(ValueError, match=r"reach must .*got -1"):
         metaroll.agent("random-steps", "CartPole-v1", reach=-1)
     kind = sys.modules["half_file"].RandomSteps
     assert metaroll.agent(kind, "CartPole-v1").config["algo"] == "random-steps"
@@ -525,7 +469,7 @@ def test_an_environment_is_named_by_a_distribution(folder: Path) -> None:
     (folder / "pole.py").write_text(SEARCH, "utf-8")
     declare(folder, "pole", "pole:make_env", group="metaroll.environments")
     for algo in ("cmaes", "pearl"):
-        with pytest.raises(UnknownNameError, match="unknown environment 'poel'; did you mean 'pole'"):
+        with pytest.raises(UnknownNameError, match=r"'poel'.*'pole'"):
             metaroll.agent(algo, "poel")
     assert "pole" not in sys.modules
     agent = metaroll.agent("cmaes", "pole", num_episodes=1).learn(epochs=1, progress=False)
@@ -533,27 +477,23 @@ def test_an_environment_is_named_by_a_distribution(folder: Path) -> None:
     assert metaroll.load(agent.run_dir).config["env"] == "pole"
     assert agent.config["env_plugin"].items() >= {"object": "pole:make_env", "version": "1.2"}.items()
     (folder / "pole.py").write_text(f"{SEARCH}\n# changed\n", "utf-8")
-    with pytest.warns(RunWarning, match="the file of pole has been changed since the run began"):
+    with pytest.warns(RunWarning, match="file of pole "):
         metaroll.load(agent.run_dir)
 
 
-def test_what_is_wrong_with_an_environment_of_a_distribution_is_said(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_errors_of_an_environment_of_a_distribution_name_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "half_file.py").write_text("make = 3\n", "utf-8")
     declare(folder, "bad-env", "half_file:make", group="metaroll.environments")
     declare(folder, "point-robot", "half_file:make", "b-second", group="metaroll.environments")
     assert main(["list"]) == 0 and "bad-env" in capsys.readouterr().out
     assert main(["list", "envs", "--json"]) == 0
     listed = [entry["summary"] for entry in json.loads(capsys.readouterr().out)["envs"]][-2:]
-    assert listed[0] == "plug-in: half_file:make of half-plugin 1.2" and "'point-robot'" in listed[1]
+    assert listed[0].endswith("half_file:make of half-plugin 1.2") and "'point-robot'" in listed[1]
     assert "half_file" not in sys.modules
-    with pytest.raises(
-        PluginError, match=r"'bad-env' \(half_file:make of half-plugin 1\.2\) in .*half_file\.py must be"
-    ):
+    with pytest.raises(PluginError, match=r"'bad-env' \(half_file:make of half-plugin 1\.2\) in .*half_file\.py must"):
         metaroll.agent("cmaes", "bad-env")
     first, second = plugins_check().value.split("\n")
-    assert re.match(r"'point-robot' \(half_file:make of b-second 1\.2\) in \S*half_file\.py is not used", first)
+    assert re.match(r"'point-robot' \(half_file:make of b-second 1\.2\) in \S*half_file\.py ", first)
     assert second.startswith("environment 'bad-env' (half_file:make of half-plugin 1.2)") and not second.endswith("...")
 
 
@@ -577,22 +517,22 @@ def fails(): raise SystemExit
 
 @pytest.mark.parametrize("raised", ["RuntimeError('broken')", "SystemExit(3)", "AttributeError('no', name='x', obj=3)"])
 @pytest.mark.parametrize("group", ["metaroll.algorithms", "metaroll.searches", "metaroll.environments"])
-def test_errors_of_what_a_module_makes_when_asked_for_it_are_its_own(folder: Path, group: str, raised: str) -> None:
+def test_errors_of_a_module_that_makes_names_on_access_are_its_own(folder: Path, group: str, raised: str) -> None:
     (folder / "half_file.py").write_text(f"def __getattr__(name):\n    raise {raised}\n", "utf-8")
     declare(folder, "lazy", "half_file:LAZY", group=group)
     declare(folder, "half", "half:HALF", "other")
     complaint = r"'lazy' \(half_file:LAZY of half-plugin 1\.2\) in \S*half_file\.py .*" + raised.partition("(")[0]
     with pytest.raises(PluginError, match=complaint):
         metaroll.agent("cmaes", "lazy") if "env" in group else metaroll.agent("lazy", "Pendulum-v1")
-    (found,) = plugins_check().value.split("\n")
-    assert re.search(complaint, found)
+    (problem,) = plugins_check().value.split("\n")
+    assert re.search(complaint, problem)
 
 
 @pytest.mark.parametrize("name", ["epopt", "pgpe", "tqc"])
 def test_what_metaroll_declares_itself_is_a_plugin_without_an_entry_in_runs(folder: Path, name: str) -> None:
     declare(folder, name, "half_file:HALF")
-    assert name not in plugin_lookup.installed() and plugin_lookup.refused()[0][0] == name
-    assert "metaroll has that name itself" in plugin_lookup.refused()[0][1]
+    ((refused, why),) = plugin_lookup.refused()
+    assert name not in plugin_lookup.installed() and refused == name and re.search(r"half_file\.py .*: metaroll ", why)
     given = own_code.attribute_of(own_code.contributed()[name], "algorithm")
     agent = metaroll.agent(given, "pend")
     assert agent.config["algo"] == name and "plugin" not in agent.config, "as in runs of older versions"
@@ -611,29 +551,29 @@ def test_names_of_ours_and_names_twice_are_not_taken(folder: Path, capsys: pytes
     assert [one.distribution for one in plugin_lookup.installed().values()] == ["a-first"]
     assert main(["list", "algos"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    sac = f"'sac' (half_file:HALF of half-plugin 1.2) in {folder / 'half_file.py'} is not used: metaroll has that name"
-    assert ("sac", f"{sac} itself") in plugin_lookup.refused()
+    why = dict(plugin_lookup.refused())["sac"]
+    assert re.match(r"'sac' \(half_file:HALF of half-plugin 1\.2\) in \S*half_file\.py .*: metaroll ", why)
     assert main(["list", "algos", "--json"]) == 0
     assert [entry["name"] for entry in json.loads(capsys.readouterr().out)["algos"]][-2:] == ["half", "sac"]
     assert "'half' (half_file:HALF of b-second 1.2) in" in shown
     assert type(metaroll.agent("sac", "Pendulum-v1").algo) is metaroll.SAC
 
 
-def test_a_search_that_has_the_name_of_an_algorithm_is_told(folder: Path) -> None:
+def test_a_search_that_has_the_name_of_an_algorithm_is_refused(folder: Path) -> None:
     declare(folder, "half", "half_file:HALF", "a-first")
     declare(folder, "half", "random_steps:RandomSteps", "b-second", group="metaroll.searches")
     assert plugin_lookup.installed()["half"].distribution == "a-first"
     ((_, why),) = plugin_lookup.refused()
-    assert "random_steps.py is not used: half_file:HALF of a-first 1.2 has that name, too" in why
+    assert re.search(r"random_steps\.py .*: half_file:HALF of a-first 1\.2 ", why)
 
 
 def test_a_row_cannot_take_a_name_of_ours(folder: Path) -> None:
     (folder / "half_file.py").write_text(PLUGIN.replace('"half",', '"sac",'), "utf-8")
-    with pytest.raises(PluginError, match=r"'half_file:HALF' in .*half_file\.py: name must not be .* got 'sac'"):
+    with pytest.raises(PluginError, match=r"'half_file:HALF' in .*half_file\.py: name must .*got 'sac'"):
         metaroll.agent("half_file:HALF", "Pendulum-v1")
     given = own_code.attribute_of("half_file:HALF", "algorithm")
 
-    with pytest.raises(PluginError, match=r"'half_file:HALF' in .*half_file\.py: name must not be .* got 'sac'"):
+    with pytest.raises(PluginError, match=r"'half_file:HALF' in .*half_file\.py: name must .*got 'sac'"):
         metaroll.agent(given, "Pendulum-v1")
     assert metaroll.agent(get_algorithm("sac"), "Pendulum-v1").config["algo"] == "sac", "the row of ours"
 
@@ -643,9 +583,9 @@ def test_a_run_of_somebody_else_imports_nothing(folder: Path, monkeypatch: pytes
     run = str(agent.run_dir)
     (folder / "keys" / "metaroll" / "key").unlink()
     del sys.modules["half_file"]
-    with pytest.raises(UntrustedRunError, match=r"its algorithm 'half_file:HALF' executes the module 'half_file' \(.*"):
+    with pytest.raises(UntrustedRunError, match=r"'half_file:HALF' .*module 'half_file'"):
         metaroll.load(run)
-    with pytest.raises(UntrustedRunError, match="executes the module 'half_file'"):
+    with pytest.raises(UntrustedRunError, match=r"'half_file:HALF' .*module 'half_file'"):
         metaroll.load(run, "Pendulum-v1")
     assert main(["resume", run]) != 0 and main(["evaluate", run]) != 0
     assert "half_file" not in sys.modules
@@ -657,13 +597,13 @@ def test_a_module_inside_the_run_is_never_executed(folder: Path, monkeypatch: py
     (folder / "half_file.py").rename(run / "half_file.py")
     monkeypatch.syspath_prepend(run)
     del sys.modules["half_file"]
-    with pytest.raises(UntrustedRunError, match="whose module 'half_file' lies in that folder"):
+    with pytest.raises(UntrustedRunError, match=r"module 'half_file' .*that folder"):
         metaroll.load(run, trust=True)
     assert "half_file" not in sys.modules
 
 
-def test_a_file_that_has_been_changed_is_told(folder: Path) -> None:
+def test_a_file_that_has_been_changed_is_warned_of(folder: Path) -> None:
     agent = metaroll.agent("half_file:HALF", "Pendulum-v1", **SMALL).learn(epochs=1, progress=False)
     (folder / "half_file.py").write_text(f"{PLUGIN}\n# changed\n", "utf-8")
-    with pytest.warns(RunWarning, match=r"the file of half_file:HALF has been changed since the run began"):
+    with pytest.warns(RunWarning, match="file of half_file:HALF "):
         metaroll.load(agent.run_dir)

@@ -23,11 +23,11 @@ def test_values_reach_a_property_a_method_or_attributes():
 
     class WithMethod(Oscillator):
         def set_domain_param(self, params):
-            self.told = params
+            self.params = params
 
     env = WithMethod()
     DomainParamUpdate({"stiffness": 1.0})(env)
-    assert env.told == {"stiffness": 1.0}
+    assert env.params == {"stiffness": 1.0}
 
     env = gymnasium.make("Pendulum-v1", disable_env_checker=True)
     DomainParamUpdate({"g": np.array(9.0), "m": torch.tensor([0.5])})(env)
@@ -43,7 +43,7 @@ def test_attributes_of_base_classes_count_and_properties_do_not():
 
         @property
         def weight(self):
-            raise RuntimeError("not to be asked")
+            raise RuntimeError("must not be read")
 
     class Derived(Base):
         armed = True
@@ -51,7 +51,7 @@ def test_attributes_of_base_classes_count_and_properties_do_not():
     env = DomainParamUpdate({"gravity": 1})(Derived())
     assert env.gravity == 1.0 and Base.gravity == 9.81
     for name in ("weight", "armed", "_np_random_seed"):
-        with pytest.raises(DataError, match="Known: gravity"):
+        with pytest.raises(DataError, match=f"'{name}'.*Known: gravity$"):
             DomainParamUpdate({name: 1.0})(env)
 
 
@@ -60,35 +60,35 @@ def test_unknown_names_list_the_known_ones_and_change_nothing(make):
     """specs/sampling.md 16.2: upstream accepts unknown names silently."""
     env = make()
     before = dict(vars(env.unwrapped))
-    with pytest.raises(DataError, match=r"unknown domain parameter of .*'massss'.*Known: ") as caught:
+    with pytest.raises(DataError, match=r"'massss'.*Known: ") as caught:
         DomainParamUpdate({"massss": 1.0})(env)
     assert isinstance(caught.value, KeyError)
     assert vars(env.unwrapped) == before and domain_params_of(env) in (None, NOMINAL)
 
 
 @pytest.mark.parametrize(
-    ("params", "error"),
+    ("params", "error", "match"),
     [
-        ({"m": "heavy"}, TypeError),
-        ({"m": "1.0"}, TypeError),
-        ({"m": [1.0, 2.0]}, TypeError),
-        ({"m": None}, ValueError),
-        ({"m": float("nan")}, ValueError),
-        ({"m": float("inf")}, ValueError),
-        ([("m", 1.0)], TypeError),
+        ({"m": "heavy"}, TypeError, "'m' must"),
+        ({"m": "1.0"}, TypeError, "'m' must"),
+        ({"m": [1.0, 2.0]}, TypeError, "'m' must"),
+        ({"m": None}, ValueError, "'m' must"),
+        ({"m": float("nan")}, ValueError, "'m' must"),
+        ({"m": float("inf")}, ValueError, "'m' must"),
+        ([("m", 1.0)], TypeError, "params must"),
     ],
 )
-def test_values_that_are_no_numbers_are_refused(params, error):
-    with pytest.raises(error, match=r"domain parameter 'm' must|params must be a dict"):
+def test_values_that_are_no_numbers_are_refused(params, error, match):
+    with pytest.raises(error, match=match):
         DomainParamUpdate(params)
 
 
 def test_no_environment_is_an_error():
-    with pytest.raises(ValueError, match="changes an environment"):
+    with pytest.raises(ValueError, match=r"DomainParamUpdate .*None"):
         DomainParamUpdate({"m": 1.0})(None)
 
 
-def test_updates_compare_by_value_and_travel():
+def test_updates_compare_by_value_and_are_pickled():
     update = DomainParamUpdate({"m": 1})
     assert update == DomainParamUpdate({"m": np.float32(1.0)}) != DomainParamUpdate({"m": 2.0})
     assert hash(update) == hash(DomainParamUpdate({"m": 1.0})) and update != TaskNote()
@@ -96,8 +96,8 @@ def test_updates_compare_by_value_and_travel():
     assert copy == update and copy.task == {"m": 1.0} and repr(copy) == "DomainParamUpdate({'m': 1.0})"
 
 
-def test_slots_start_from_nominal_values_whatever_came_before():
-    """The names of an update that does not set all names of the one before meet an untouched environment."""
+def test_slots_start_from_nominal_values_whatever_was_set_before():
+    """An update that does not set all names of the one before it changes an untouched environment."""
     made = []
 
     def make():

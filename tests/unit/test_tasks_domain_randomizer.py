@@ -79,7 +79,7 @@ def test_adapt_changes_one_field_or_nothing():
     param = NormalDomainParam("mass", 1.0, 0.1)
     param.adapt("mean", torch.tensor(2.5))
     assert param == NormalDomainParam("mass", 2.5, 0.1)
-    with pytest.raises(ValueError, match="std of 'mass' must not be negative"):
+    with pytest.raises(ValueError, match="std of 'mass' must"):
         param.adapt("std", -1.0)
     with pytest.raises(UnknownNameError, match=r"'meen'; did you mean 'mean'"):
         param.adapt("meen", 1.0)
@@ -88,23 +88,29 @@ def test_adapt_changes_one_field_or_nothing():
 
 
 @pytest.mark.parametrize(
-    ("make", "error"),
+    ("make", "error", "match"),
     [
-        (lambda: UniformDomainParam("a", 1.0, -0.1), "halfspan of 'a' must not be negative"),
-        (lambda: NormalDomainParam("a", math.nan, 0.1), "mean of 'a' must be finite"),
-        (lambda: NormalDomainParam("a", "one", 0.1), "mean of 'a' must be a number"),
-        (lambda: NormalDomainParam("", 1.0, 0.1), "name must be the name"),
-        (lambda: NormalDomainParam("a", 1.0, 0.1, clip_lo=2.0, clip_up=1.0), "clip_lo of 'a' must not be above"),
-        (lambda: LogUniformDomainParam("a", 0.0, 1.0), "0 < low <= high"),
-        (lambda: BernoulliDomainParam("a", 0.0, 1.0, 1.5), r"prob_1 of 'a' must lie in \[0, 1\]"),
-        (lambda: MultivariateNormalDomainParam("ab", [0.0, 0.0], np.eye(2)), "name must be a list of names"),
-        (lambda: MultivariateNormalDomainParam(("a", "b"), [0.0], np.eye(2)), r"mean .* shape \(2,\)"),
-        (lambda: MultivariateNormalDomainParam(("a", "b"), [0, 0], [[1, 2], [2, 1]]), "positive semi-definite"),
-        (lambda: MultivariateNormalDomainParam(("a", "b"), [0, 0], [[1, 0.5], [0, 1]]), "symmetric"),
+        (lambda: UniformDomainParam("a", 1.0, -0.1), ValueError, "halfspan of 'a' must"),
+        (lambda: NormalDomainParam("a", math.nan, 0.1), ValueError, "mean of 'a' must"),
+        (lambda: NormalDomainParam("a", "one", 0.1), TypeError, "mean of 'a' must"),
+        (lambda: NormalDomainParam("", 1.0, 0.1), TypeError, "name must"),
+        (lambda: NormalDomainParam("a", 1.0, 0.1, clip_lo=2.0, clip_up=1.0), ValueError, "clip_lo of 'a' must"),
+        (lambda: LogUniformDomainParam("a", 0.0, 1.0), ValueError, "low .*'a' must"),
+        (lambda: BernoulliDomainParam("a", 0.0, 1.0, 1.5), ValueError, r"prob_1 of 'a' must .*\[0, 1\]"),
+        (lambda: MultivariateNormalDomainParam("ab", [0.0, 0.0], np.eye(2)), TypeError, "name must"),
+        (lambda: MultivariateNormalDomainParam(("a", "b"), [0.0], np.eye(2)), ShapeError, r"mean of .*\(2,\)"),
+        (lambda: MultivariateNormalDomainParam(("a",), [0.0, 1.0], [[1.0]]), ShapeError, r"mean of .*\(1,\)"),
+        (lambda: MultivariateNormalDomainParam(("a", "b"), [0, 0], [[1, 2], [2, 1]]), ValueError, "cov .*definite"),
+        (lambda: MultivariateNormalDomainParam(("a", "b"), [0, 0], [[1, 0.5], [0, 1]]), ValueError, "cov .*symmetric"),
+        (
+            lambda: MultivariateNormalDomainParam(("a",), [0.0], [[1.0]], clip_lo=[0.0, 1.0]),
+            ShapeError,
+            r"clip_lo of .*\(1,\).* got \(2,\)",
+        ),
     ],
 )
-def test_impossible_distributions_are_refused(make, error):
-    with pytest.raises((ValueError, TypeError), match=error):
+def test_impossible_distributions_are_refused(make, error, match):
+    with pytest.raises(error, match=match):
         make()
 
 
@@ -122,7 +128,7 @@ def test_a_randomizer_is_a_task_sampler():
 def test_get_params_in_all_forms():
     """specs/sampling.md 16.4 d: a dict of one sample holds arrays, like one of many."""
     randomizer = DomainRandomizer(MASS, MultivariateNormalDomainParam(("a", "b"), [0, 0], np.eye(2)), generator=3)
-    with pytest.raises(ValueError, match=r"call that first"):
+    with pytest.raises(ValueError, match="randomize"):
         randomizer.get_params()
     randomizer.randomize(4)
     listed, columns = randomizer.get_params(), randomizer.get_params(fmt="dict")
@@ -134,8 +140,13 @@ def test_get_params_in_all_forms():
     assert randomizer.get_params(2, dtype="torch")[1]["a"].ndim == 0
     columns["mass"][:] = 0.0
     assert randomizer.get_params(fmt="dict")["mass"].min() > 0.5
-    for arguments in ((5,), (0,), (-1, "table"), (-1, "list", "jax")):
-        with pytest.raises(ValueError, match="must be"):
+    for name, arguments in (
+        ("num_samples", (5,)),
+        ("num_samples", (0,)),
+        ("fmt", (-1, "table")),
+        ("dtype", (-1, "list", "jax")),
+    ):
+        with pytest.raises(ValueError, match=f"^{name} must .*{arguments[-1]}"):
             randomizer.get_params(*arguments)
 
 
@@ -149,9 +160,9 @@ def test_distributions_of_a_randomizer_are_adapted_by_name():
         randomizer.adapt_one_distr_param("mas", "mean", 3.0)
     with pytest.raises(UnknownNameError, match="'stdd'; did you mean 'std'"):
         randomizer.rescale_distr_param("stdd", 2.0)
-    with pytest.raises(ValueError, match="'mass' must not be given twice"):
+    with pytest.raises(ValueError, match=r"'mass' must not .*twice"):
         randomizer.add_domain_params(NormalDomainParam("mass", 1.0, 0.1))
-    with pytest.raises(TypeError, match="must be DomainParams"):
+    with pytest.raises(TypeError, match="params must"):
         randomizer.add_domain_params({"mass": 1.0})  # type: ignore[arg-type]
     extra = [NormalDomainParam("a", 0.0, 1.0), NormalDomainParam("b", 0.0, 1.0)]
     randomizer.add_domain_params(*extra, dp_mapping={0: ("b", "mean")})
@@ -178,28 +189,24 @@ def test_spreads_come_from_nominal_values_and_are_narrowed():
 
 
 def test_numbers_of_draws_are_checked():
-    with pytest.raises(ValueError, match="n_tasks must be an integer of at least 0"):
+    with pytest.raises(ValueError, match=r"n_tasks must .*-1"):
         DomainRandomizer(MASS).sample(-1)
-    with pytest.raises(TypeError, match="num must be an integer"):
+    with pytest.raises(TypeError, match=r"num must .*1\.5"):
         MASS.sample(1.5)  # type: ignore[arg-type]
-    with pytest.raises(ShapeError):
-        MultivariateNormalDomainParam(("a",), [0.0, 1.0], [[1.0]])
-    with pytest.raises(ShapeError, match=r"clip_lo .* must be a number or have shape \(1,\), got \(2,\)"):
-        MultivariateNormalDomainParam(("a",), [0.0], [[1.0]], clip_lo=[0.0, 1.0])
 
 
-def test_no_draws_are_an_empty_list_but_nothing_is_not_held():
+def test_no_draws_are_an_empty_list_and_are_not_held():
     randomizer = DomainRandomizer(MASS, MultivariateNormalDomainParam(("a", "b"), [0.0, 1.0], np.eye(2)))
     assert randomizer.sample(0) == []
     randomizer.randomize(2)
-    with pytest.raises(ValueError, match="num_samples must be an integer of at least 1, got 0"):
+    with pytest.raises(ValueError, match=r"num_samples must .*got 0"):
         randomizer.randomize(0)
     assert len(randomizer.get_params()) == 2
 
 
-def test_rules_that_are_none_are_refused():
+def test_wrong_rules_are_refused():
     for wrong in (0.1, "normal", ("normal",)):
-        with pytest.raises(TypeError, match=r"rules\['mass'\] must be a distribution, or like"):
+        with pytest.raises(TypeError, match=r"rules\['mass'\] must"):
             params_from_rules({"mass": 1.0}, {"mass": wrong})  # type: ignore[dict-item]
-    with pytest.raises(ValueError, match=r"must be at least 0, got -0\.1"):
+    with pytest.raises(ValueError, match=r"rules\['mass'\] must .*got -0\.1"):
         params_from_rules({"mass": 1.0}, {"mass": ("normal", -0.1)})

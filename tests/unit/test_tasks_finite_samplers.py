@@ -59,7 +59,7 @@ def test_with_replacement_draws_are_independent() -> None:
     """specs/meta.md 3.0: of 10 out of 10 all are different in about 1 of 2755 cases"""
     assert len(set(sample_indices(10, 10, True, 1).tolist())) < 10
     assert sample_indices(0, 10, True, 1).shape == (0,)
-    with pytest.raises(ValueError, match="size must be at least 1, got 0"):
+    with pytest.raises(ValueError, match=r"size must .*got 0"):
         sample_indices(1, 0, False)
 
 
@@ -118,9 +118,9 @@ def test_env_pool_sampler_returns_the_very_environments() -> None:
 def test_env_pool_sampler_refuses_what_a_pool_cannot_give() -> None:
     """specs/meta.md 3.4"""
     sampler = EnvPoolSampler([PointRobotEnv(), PointRobotEnv()])
-    with pytest.raises(ValueError, match=r"at most 2, the size of the pool, got 3; call grow_pool\(3\)"):
+    with pytest.raises(ValueError, match=r"n_tasks must .* 2, .*got 3; .*grow_pool\(3\)"):
         sampler.sample(3)
-    with pytest.raises(ValueError, match="with_replacement must be False"):
+    with pytest.raises(ValueError, match="with_replacement must"):
         sampler.sample(1, with_replacement=True)
 
 
@@ -157,21 +157,21 @@ def test_copies_of_a_pool_draw_numbers_of_their_own() -> None:
 
 def test_a_pool_that_cannot_grow_stays_as_it_is() -> None:
     sampler = EnvPoolSampler([Uncopyable()])
-    with pytest.raises(TypeError, match=r"pool stays at 1: .*Uncopyable cannot be copied \(bound to a device\)"):
+    with pytest.raises(TypeError, match=r"pool .* 1: .*Uncopyable .*bound to a device"):
         sampler.grow_pool(2)
     assert sampler.n_tasks == 1
-    with pytest.raises(ValueError, match="new_size must be"):
+    with pytest.raises(ValueError, match=r"new_size must .*-1"):
         sampler.grow_pool(-1)
 
 
 def test_empty_and_wrong_lists_are_refused() -> None:
-    with pytest.raises(ValueError, match="env_constructors must not be empty"):
+    with pytest.raises(ValueError, match="env_constructors must"):
         ConstructEnvsSampler([])
-    with pytest.raises(TypeError, match=r"env_constructors\[1\] must be a class or function"):
+    with pytest.raises(TypeError, match=r"env_constructors\[1\] must .*'point-robot'"):
         ConstructEnvsSampler([PointRobotEnv, "point-robot"])  # type: ignore[list-item]
-    with pytest.raises(TypeError, match=r"envs\[0\] must be an environment.*ConstructEnvsSampler"):
+    with pytest.raises(TypeError, match=r"envs\[0\] must .*ConstructEnvsSampler"):
         EnvPoolSampler([PointRobotEnv])
-    with pytest.raises(TypeError, match="envs must be a list"):
+    with pytest.raises(TypeError, match=r"envs must .*'point-robot'"):
         EnvPoolSampler("point-robot")
 
 
@@ -181,7 +181,7 @@ def test_an_empty_pool_gives_no_tasks_and_refuses_to_give_more() -> None:
     assert sampler.n_tasks == 0
     assert sampler.sample(0) == []
     sampler.grow_pool(0)
-    with pytest.raises(ValueError, match="n_tasks must be at most 0"):
+    with pytest.raises(ValueError, match=r"n_tasks must .* 0"):
         sampler.sample(1)
-    with pytest.raises(ValueError, match="the pool is empty"):
+    with pytest.raises(ValueError, match=r"new_size must .*got 1: .*empty"):
         sampler.grow_pool(1)

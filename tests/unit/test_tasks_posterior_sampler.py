@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import shutil
-import subprocess
 import sys
 
 import gymnasium
@@ -81,7 +79,7 @@ def test_as_a_randomizer_it_is_joint(folder):
     assert isinstance(narrow, PosteriorTaskSampler)
 
 
-def test_it_goes_on_where_it_was(folder):
+def test_its_state_is_restored(folder):
     sampler = PosteriorTaskSampler(folder, generator=5)
     sampler.sample(3)
     state = pickle.loads(pickle.dumps(sampler.state_dict()))
@@ -121,28 +119,22 @@ def test_a_learner_that_trains_on_it_resumes_bitwise(folder, tmp_path):
             np.testing.assert_array_equal(a, b)
 
 
-def test_wrong_folders(folder, tmp_path):
-    with pytest.raises(PosteriorError, match="not of 'g'"):
+def test_wrong_posteriors_are_refused(folder, tmp_path):
+    with pytest.raises(PosteriorError, match="'g'"):
         PosteriorTaskSampler(folder, ["m", "g"])
-    with pytest.raises(PosteriorError, match="no posterior folder"):
+    with pytest.raises(PosteriorError, match=r"none.*posterior"):
         PosteriorTaskSampler(tmp_path / "none")
-    with pytest.raises(ShapeError):
+    with pytest.raises(ShapeError, match=r"\(1, 1\)"):
         PosteriorTaskSampler((NAMES, [[1.0]]))
     other = PosteriorTaskSampler((("m", "viscosity"), table()))
     with pytest.raises(KeyError, match="viscosity"):
         TaskFamily.from_params("Pendulum-v1", other)
 
 
-def test_no_sbi_is_loaded(folder):
-    code = (
-        "import sys; from metaroll.tasks.posterior_sampler import PosteriorTaskSampler as P; "
-        f"P({str(folder)!r}).sample(3); import metaroll.inference.neural; "
-        "print(sorted({'sbi', 'sklearn', 'matplotlib'} & set(sys.modules)))"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=dict(os.environ), check=True
-    )
-    assert result.stdout.strip() == "[]"
+def test_no_sbi_is_loaded(folder, monkeypatch):
+    for name in ("sbi", "sklearn", "matplotlib"):
+        monkeypatch.setitem(sys.modules, name, None)  # so that importing it is an error
+    assert len(PosteriorTaskSampler(folder).sample(3)) == 3
 
 
 def test_tasks_do_not_depend_on_how_the_folder_is_written_or_where_it_is(folder, tmp_path, monkeypatch):
@@ -158,7 +150,7 @@ def test_tasks_do_not_depend_on_how_the_folder_is_written_or_where_it_is(folder,
     assert rows(posterior_family(posterior_name("Pendulum-v1", other)).split(5, 3, seed=2)[0]) != found[0][0]
 
 
-def test_runs_of_before_have_the_tasks_that_were_drawn_from_the_name_as_it_is_written(folder, tmp_path, monkeypatch):
+def test_earlier_runs_have_the_tasks_that_were_drawn_from_the_name_as_it_is_written(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found = []
     for written in ("posterior", "./posterior"):

@@ -1,4 +1,4 @@
-"""A task's side follows from its values alone, for ever."""
+"""A task's side follows from its values alone, forever."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_the_side_is_the_first_64_bits_of_a_hash():
     assert held_out == [8, 9]
 
 
-def test_about_the_share_is_held_out_and_a_larger_share_keeps_what_was():
+def test_about_the_share_is_held_out_and_a_larger_share_keeps_what_a_smaller_one_holds_out():
     tasks = [{"mass": float(m)} for m in np.random.default_rng(0).normal(size=4000)]
     small, large = ({i for i, t in enumerate(tasks) if task_side(t, share) == "test"} for share in (0.2, 0.4))
     assert len(small) == pytest.approx(800, abs=100)  # standard deviation 25
@@ -70,10 +70,10 @@ def test_about_the_share_is_held_out_and_a_larger_share_keeps_what_was():
 
 
 def test_what_has_no_values_is_refused():
-    with pytest.raises(TypeError, match="a task must consist of numbers, texts, arrays"):
+    with pytest.raises(TypeError, match=r"task must .*function"):
         task_side(lambda: None, 0.2)
-    for share in (0, 1, 1.5, "0.2", True):
-        with pytest.raises((ValueError, TypeError), match="test_share must"):
+    for error, share in ((ValueError, 0), (ValueError, 1), (ValueError, 1.5), (TypeError, "0.2"), (TypeError, True)):
+        with pytest.raises(error, match=f"test_share must .*{share}"):
             check_test_share(share)
 
 
@@ -122,5 +122,5 @@ def test_numbers_of_a_task_have_names():
         (Place, "Place"),
     ],
 )
-def test_what_a_reader_is_told_of_a_task(task, text):
+def test_texts_of_tasks(task, text):
     assert task_text(task) == text

@@ -87,17 +87,17 @@ def test_set_task_sampler_takes_functions_and_old_sample_tasks() -> None:
 
 
 def test_set_task_sampler_refuses_what_cannot_work() -> None:
-    with pytest.raises(TypeError, match=r"env_constructor must be .*; get_family\(name\).env_constructor is"):
+    with pytest.raises(TypeError, match=r"env_constructor must .*'point-robot'.*get_family"):
         SetTaskSampler("point-robot")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="wrapper must be"):
+    with pytest.raises(TypeError, match=r"wrapper must .*3"):
         SetTaskSampler(PointRobotEnv, wrapper=3)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="must have sample_tasks"):
+    with pytest.raises(TypeError, match=r"env must .*sample_tasks"):
         SetTaskSampler(gymnasium.Env).sample(1)
-    with pytest.raises(TypeError, match="which CartPoleEnv lacks"):
+    with pytest.raises(TypeError, match=r"sample_tasks.* CartPoleEnv"):
         SetTaskSampler(lambda: gymnasium.make("CartPole-v1")).sample(1)
-    with pytest.raises(ValueError, match="must be an integer of at least 0"):
+    with pytest.raises(ValueError, match=r"n_tasks must .*-1"):
         SetTaskSampler(PointRobotEnv).sample(-1)
-    with pytest.raises(TypeError, match="n_tasks must be an integer"):
+    with pytest.raises(TypeError, match=r"n_tasks must .*1\.5"):
         SetTaskSampler(PointRobotEnv).sample(1.5)  # type: ignore[arg-type]
 
 
@@ -110,9 +110,9 @@ def test_fixed_task_sampler_gives_the_first_in_order() -> None:
     drawn = sampler.sample(50, with_replacement=True)
     assert len(drawn) == 50
     assert all(any(update is one for one in updates) for update in drawn)
-    with pytest.raises(ValueError, match="at most 3, the number of given tasks, got 4"):
+    with pytest.raises(ValueError, match=r"n_tasks must .* 3, .*got 4"):
         sampler.sample(4)
-    with pytest.raises(ValueError, match="at least one"):
+    with pytest.raises(ValueError, match="updates must"):
         FixedTaskSampler([])
-    with pytest.raises(TypeError, match=r"updates\[0\] must be an EnvUpdate, got dict"):
+    with pytest.raises(TypeError, match=r"updates\[0\] must .*dict"):
         FixedTaskSampler([{"goal": 1}])  # type: ignore[list-item]

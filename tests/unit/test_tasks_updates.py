@@ -93,7 +93,7 @@ def test_copies_of_existing_env_update_keep_the_environment() -> None:
     env = TaskEnv()
     assert copy.deepcopy(ExistingEnvUpdate(env))() is env
     assert copy.copy(ExistingEnvUpdate(env))() is env
-    with pytest.warns(UserWarning, match="works on a copy"):
+    with pytest.warns(UserWarning, match=r"ExistingEnvUpdate .*pickled"):
         assert type(pickle.loads(pickle.dumps(ExistingEnvUpdate(env)))()) is TaskEnv
 
 
@@ -130,7 +130,7 @@ def test_set_task_update_replaces_another_type(old_type: type) -> None:
     closed = []
     old = old_type()
     old.close = lambda: closed.append(True)
-    with pytest.warns(UserWarning, match="closed and replaced"):
+    with pytest.warns(UserWarning, match=f"SetTaskUpdate .* TaskEnv, got {old_type.__name__}"):
         new = SetTaskUpdate(TaskEnv, "t1")(old)
     assert type(new) is TaskEnv
     assert closed == [True]
@@ -145,7 +145,7 @@ def test_set_task_update_with_a_function_reuses_only_what_it_made() -> None:
     assert sent.reuses(env)
     assert sent(env) is env
     assert not SetTaskUpdate(TaskEnv, "t1").reuses(OtherWrapper(SubTaskEnv()))
-    with pytest.warns(UserWarning, match="closed and replaced"):
+    with pytest.warns(UserWarning, match=r"SetTaskUpdate .*got TaskEnv"):
         assert SetTaskUpdate(functools.partial(TaskEnv, gain=3.0), "t1")(env).gain == 3.0
 
 
@@ -185,12 +185,12 @@ def test_task_key_is_by_value() -> None:
     assert hash(task_key({"x": object.__new__(type("T", (), {"__hash__": None}))})) is not None
 
 
-def test_wrong_arguments_are_told() -> None:
-    with pytest.raises(TypeError, match="env_type must be a class or function"):
+def test_wrong_arguments_are_refused() -> None:
+    with pytest.raises(TypeError, match=r"env_type must .*TaskEnv"):
         SetTaskUpdate(TaskEnv(), "t1")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="wrapper_constructor must be"):
+    with pytest.raises(TypeError, match=r"wrapper_constructor must .*'wrap'"):
         SetTaskUpdate(TaskEnv, "t1", "wrap")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="env_constructor must be"):
+    with pytest.raises(TypeError, match=r"env_constructor must .*None"):
         NewEnvUpdate(None)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"needs an environment with set_task\(task\)"):
+    with pytest.raises(TypeError, match=r"set_task\(task\).*got Env"):
         SetTaskUpdate(gymnasium.Env, "t1")()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -36,7 +37,7 @@ from metaroll.inference.verdicts import Check, Verdict
 from metaroll.lab.cli.main import main
 from metaroll.lab.inferring import inferring
 from metaroll.lab.inferring.comparable import comparable
-from metaroll.lab.inferring.inferring import infer, segment_sampler, usual_prior
+from metaroll.lab.inferring.inferring import infer, infer_config, segment_sampler, usual_prior
 from metaroll.lab.report.inference_page import write_inference_page
 from metaroll.lab.results.inference_result import PAGE
 from metaroll.rollouts.samplers.sbi import SimRolloutSamplerForSBI
@@ -56,12 +57,11 @@ def recordings(count: int = 3, steps: int = 60) -> list:
     return [metaroll.rollout(robot, policy, seed=0, sub_seed=i) for i in range(count)]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_flow() -> Iterator[None]:
-    """Estimators whose training is short."""
-    usual = inferring.infer_config
+@contextlib.contextmanager
+def flows(**changes: Any) -> Iterator[None]:
+    """One flow in place of an ensemble, with these settings changed."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(inferring, "infer_config", lambda options: replace(usual(options), ensemble=1))
+        patch.setattr(inferring, "infer_config", lambda options: replace(infer_config(options), ensemble=1, **changes))
         yield
 
 
@@ -69,7 +69,15 @@ def one_flow() -> Iterator[None]:
 def found(tmp_path_factory):
     folder = tmp_path_factory.mktemp("inference")
     options = InferenceOptions(num_simulations=150, rounds=1, segment_length=20)
-    return infer("pend", recordings(), PRIOR, folder, options)
+    with flows():
+        return infer("pend", recordings(), PRIOR, folder, options)
+
+
+@pytest.fixture(autouse=True)
+def short_training() -> Iterator[None]:
+    """Flows of a few epochs: what is learned counts in ``found`` alone."""
+    with flows(max_epochs=3, num_transforms=1, hidden_features=8):
+        yield
 
 
 def test_the_data_tells_the_parameters_and_predictions_follow(found) -> None:

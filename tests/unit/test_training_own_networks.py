@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import os
 import subprocess
@@ -28,8 +29,7 @@ from metaroll.policies.own_body import has_own_body
 from metaroll.training.algorithms import own_networks
 from metaroll.training.store.run_folder import read_config, write_config
 
-CODE = """
-from torch import nn
+pytestmark = pytest.mark.usefixtures("lent_pools")
 
 
 class Normed(nn.Sequential):
@@ -40,7 +40,9 @@ class Normed(nn.Sequential):
 class Plain(nn.Sequential):
     def __init__(self, spec):
         super().__init__(nn.Linear(spec.obs_dim, 8), nn.LayerNorm(8), nn.Tanh())
-"""
+
+
+CODE = "from torch import nn\n" + "".join(f"\n\n{inspect.getsource(each)}" for each in (Normed, Plain))
 BOX = {"epochs": 1, "evaluate_every": 0, "max_steps": 20, "hidden_sizes": (8,)}
 OFF = {**BOX, "cycles_per_epoch": 4, "gradient_steps": 10, "warmup_steps": 20, "batch_size": 16, "num_envs": 2}
 TASKS = {"epochs": 1, "evaluate_every": 0, "hidden_sizes": (8,), "num_test_tasks": 2, "max_steps": 5}
@@ -128,9 +130,9 @@ def test_each_algorithm_learns_the_network(algo: str) -> None:
 @pytest.mark.parametrize("algo", ["sac", "ppo"])
 def test_moments_of_batch_normalization_reach_any_number_of_workers(algo: str) -> None:
     epochs = 2 if algo == "ppo" else 1
-    serial = made(algo, transport="serial", epochs=epochs).learn(progress=False)
+    serial = made(algo, policy=Normed, transport="serial", epochs=epochs).learn(progress=False)
     for workers in (1, 2):
-        agent = made(algo, num_workers=workers, transport="process", epochs=epochs)
+        agent = made(algo, policy=Normed, num_workers=workers, transport="process", epochs=epochs)
         assert_same(agent.learn(progress=False), serial)
 
 
@@ -343,7 +345,7 @@ def test_a_class_of_a_script_works_in_workers() -> None:
 import metaroll, torch
 {CODE}
 if True:
-    agent = metaroll.agent("sac", "Pendulum-v1", policy=Normed, num_workers=2, **{OFF!r})
+    agent = metaroll.agent("sac", "Pendulum-v1", policy=Normed, num_workers=1, transport="process", **{OFF!r})
     agent.learn(progress=False)
     print(agent.config["algorithm"]["policy"])
 """

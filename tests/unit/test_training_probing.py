@@ -1,8 +1,9 @@
-"""Inference in simulators of others: Gymnasium's by themselves, one's own by two methods; what is said of the rest."""
+"""Inference in simulators of others: Gymnasium's by themselves, one's own by two methods; and what is refused."""
 
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from typing import Any, ClassVar
 
@@ -54,12 +55,12 @@ def logged(env, params, count=2, steps=20, states=False) -> list[StepSequence]:
     plans = [RolloutPlan(i, (3, 0, i), DomainParamUpdate(params), max_steps=steps) for i in range(count)]
     with RolloutEngine(env, DummyPolicy(EnvSource.of(env).spec), record_extras=True) as engine:
         made = list(engine.run(plans))
-    found = []
+    logs = []
     for one in made:
         kept = {"states": states_of(env, one)} if states else {}
         fields = {"rewards": one.rewards, "observations": one.observations, "actions": one.actions, **kept}
-        found.append(StepSequence(**fields))
-    return found
+        logs.append(StepSequence(**fields))
+    return logs
 
 
 def states_of(env, rollout):
@@ -81,36 +82,35 @@ GYMNASIUM = [
 def test_gymnasiums_environments_are_inferred_by_themselves(env, prior, truth, states, tmp_path, monkeypatch) -> None:
     """The posterior sits at the truth here, so that predictions must follow the log."""
     monkeypatch.setattr(inferring, "NPDR", Knows)
+    if env == "Ant-v5":  # pairs of its 105 channels would be compared
+        monkeypatch.setattr(inferring, "doubts_about", lambda source, rollouts: [])
     log = logged(env, truth, steps=8, states=states)
     options = InferenceOptions(segment_length=4, checks=False)
-    found = infer(env, log, prior, tmp_path, options)
+    result = infer(env, log, prior, tmp_path, options)
     assert Knows.made[-1].shape[0] == 1 and np.isfinite(Knows.made[-1]).all()
-    assert found.noise["text"].startswith(
-        "sensor noise: none, estimated from the log; a hundredth of what a segment shows is assumed: "
-    )
-    assert not any(found.noise["found"].values()) and all(found.noise["std"].values())
-    assert found.errors()["posterior"] < 2e-3
+    assert re.match("sensor noise: none, estimated .*assumed: ", result.noise["text"])
+    assert not any(result.noise["found"].values()) and all(result.noise["std"].values())
+    assert result.errors()["posterior"] < 2e-3
     width = 27 if env == "Ant-v5" else log[0].observations.shape[1]
-    assert found.traces[0].recorded.shape[1] == width  # what forces of contacts say is not compared
+    assert result.traces[0].recorded.shape[1] == width  # forces of contacts are not compared
 
 
-def test_what_the_sensors_noise_is_stands_in_the_result_and_another_one_is_another_posterior(
-    tmp_path, monkeypatch
-) -> None:
+def test_noise_of_sensors_is_part_of_the_result_and_another_one_is_another_posterior(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(inferring, "NPDR", Knows)
     log, times = logged("Pendulum-v1", {"m": 1.0}, count=2, steps=8), []
     for noise in ("none", "none", "2=0.1", "2=0.2", {"2": 0.2}):
         options = InferenceOptions(segment_length=4, checks=False, noise=noise)  # type: ignore[arg-type]
-        found = infer("Pendulum-v1", log, {"m": (0.5, 1.5)}, tmp_path, options)
+        result = infer("Pendulum-v1", log, {"m": (0.5, 1.5)}, tmp_path, options)
         times.append((tmp_path / "posterior" / "posterior.json").stat().st_mtime_ns)
     assert [a == b for a, b in zip(times[1:], times, strict=False)] == [True, False, False, True]
-    told = json.loads((tmp_path / "inference.json").read_text())["noise"]
-    assert told["std"] == {"0": 0.0, "1": 0.0, "2": 0.2} and told["how"] == "as was given"
-    spans = "; so changes are measured over 1 and 2 steps"
-    assert told["text"] == f"sensor noise: entry 2 0.2, as was given{spans}" == found.noise["text"]
+    written = json.loads((tmp_path / "inference.json").read_text())["noise"]
+    assert written["std"] == {"0": 0.0, "1": 0.0, "2": 0.2} and written["how"] == "as was given"
+    assert re.match(r"sensor noise: entry 2 0\.2, as was given; .* 1 and 2 steps$", written["text"])
+    assert written["text"] == result.noise["text"]
     prior = {"m": (0.5, 1.5), "noise.2": (0.0, 0.3)}
-    found = infer("Pendulum-v1", log, prior, tmp_path, options)
-    assert found.nominal["noise.2"] == 0.2 and found.noise["text"].endswith(f"none, as was given; inferred: 2{spans}")
+    result = infer("Pendulum-v1", log, prior, tmp_path, options)
+    assert result.nominal["noise.2"] == 0.2
+    assert re.search("none, as was given; inferred: 2; .* 1 and 2 steps$", result.noise["text"])
     with pytest.raises(ValueError, match="noise must"):
         InferenceOptions(noise="loud")
 
@@ -120,26 +120,24 @@ def test_an_environment_without_names_has_those_of_the_log(tmp_path, monkeypatch
     labels = metaroll.EnvSpec(Cart.observation_space, Cart.action_space, observation_labels=("place", "speed"))
     log = []
     for one in logged(Cart, {"mass": 1.0}, steps=8):
-        told = {name: one.get_data_values(name) for name in ("rewards", "observations", "actions")}
-        log.append(StepSequence(**told, time=0.1 * np.arange(9.0), rollout_info={"env_spec": labels}))
+        fields = {name: one.get_data_values(name) for name in ("rewards", "observations", "actions")}
+        log.append(StepSequence(**fields, time=0.1 * np.arange(9.0), rollout_info={"env_spec": labels}))
     options = InferenceOptions(segment_length=4, checks=False, noise="speed=0.1")
     log[0] = log[0][:6]
     prior = {"mass": (0.5, 1.5), "noise.place": (0.0, 0.1)}
-    with pytest.warns(UserWarning, match=r"has no time step .* as long as those of rollouts, 0.1 s"):
-        found = infer(Cart, log, prior, tmp_path, options)
-    assert found.noise["text"] == "sensor noise: speed 0.1, as was given; inferred: place"
-    assert (
-        found.recordings == "recordings: 1 of 6 steps, the last one held out; 2 rollouts cut into 2 pieces of 6 steps; "
-        "2 of 14 steps are left out"
-    )
-    assert [trace.labels for trace in found.traces] == [("place", "speed")] * 2
+    with pytest.warns(UserWarning, match=r"time step .*0\.1 s"):
+        result = infer(Cart, log, prior, tmp_path, options)
+    assert result.noise["text"] == "sensor noise: speed 0.1, as was given; inferred: place"
+    pieces = "recordings: 1 of 6 steps, .*held out; 2 rollouts .*2 pieces of 6 steps; 2 of 14 steps "
+    assert re.match(pieces, result.recordings)
+    assert [trace.labels for trace in result.traces] == [("place", "speed")] * 2
 
 
 def followed(env, log, prior, options, initial_state=None) -> Followed:
     return Followed.of(Compared.of(EnvSource.of(env), log, as_prior(prior), options, initial_state), log, options)
 
 
-def looked_at(env, log, prior, noise="estimate", segment_length=4) -> None:
+def probed(env, log, prior, noise="estimate", segment_length=4) -> None:
     options = InferenceOptions(hold_out=0, segment_length=segment_length, noise=noise)
     probe(followed(env, log, prior, options), as_prior(prior), options)
 
@@ -227,35 +225,20 @@ PUSHED = {"mass": (0.5, 1.5)}
 @pytest.mark.parametrize(
     ("env", "prior", "error", "message"),
     [
-        (
-            Blind,
-            PUSHED,
-            DataError,
-            r"simulations of .* start: Blind .*no method .*start in options.*your_simulator.md",
-        ),
-        (
-            Deaf,
-            PUSHED,
-            RolloutError,
-            r"(?s)cannot simulate the first recorded rollout.*ignores reset\(options.*your_sim",
-        ),
-        (Backwards, PUSHED, DataError, r"in the first row, '[01]' is .* in the log and .* Check units.*is its inverse"),
-        (Broken, PUSHED, RolloutError, r"(?s)cannot simulate .* from the state \[.*the belt is off.*your_simulator"),
-        (
-            Cart,
-            {"color": (1.0, 2.0)},
-            DataError,
-            r"parameters must change what is simulated, but color.*your_simulator",
-        ),
+        (Blind, PUSHED, DataError, "Blind .*options.*your_simulator"),
+        (Deaf, PUSHED, RolloutError, r"(?s)first recorded rollout.*reset\(options.*your_simulator"),
+        (Backwards, PUSHED, DataError, "first row, '[01]' is .*state_from_observation"),
+        (Broken, PUSHED, RolloutError, r"(?s)state \[.*the belt is off.*your_simulator"),
+        (Cart, {"color": (1.0, 2.0)}, DataError, "parameters must .*color.*your_simulator"),
     ],
 )
-def test_a_simulator_that_cannot_follow_is_found_out_by_one_simulation(env, prior, error, message) -> None:
+def test_a_simulator_that_cannot_follow_is_detected_by_one_simulation(env, prior, error, message) -> None:
     with pytest.raises(error, match=message):
-        looked_at(env, logged(Cart, {}, count=1, steps=8), prior)
+        probed(env, logged(Cart, {}, count=1, steps=8), prior)
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.02])
-def test_a_simulator_that_starts_as_the_log_does_by_chance_is_found_out_by_other_rows(noise) -> None:
+def test_a_simulator_that_starts_as_the_log_does_by_chance_is_detected_by_other_rows(noise) -> None:
     at_rest = Cart()
     at_rest.reset(options={"init_state": [0.0, 0.0]})
     generator = np.random.default_rng(0)
@@ -263,21 +246,20 @@ def test_a_simulator_that_starts_as_the_log_does_by_chance_is_found_out_by_other
     rows += [at_rest.step(push)[0] for push in pushes]
     shown = np.array(rows) + noise * generator.normal(size=(61, 2)) * [1.0, 2.0]
     log = [StepSequence(rewards=np.zeros(60), observations=shown, actions=pushes)]
-    looked_at(Cart, log, PUSHED, segment_length=20)
-    with pytest.raises(DataError, match=r"in row [24]0 \(counted from 0\) of the first rollout, '[01]' .*init_state"):
-        looked_at(Numb, log, PUSHED, segment_length=20)
+    probed(Cart, log, PUSHED, segment_length=20)
+    with pytest.raises(DataError, match=r"row [24]0 .*first rollout, '[01]' is .*init_state"):
+        probed(Numb, log, PUSHED, segment_length=20)
 
 
-def test_a_simulator_that_ignores_its_start_is_found_out_by_one_entry_alone() -> None:
+def test_a_simulator_that_ignores_its_start_is_detected_by_one_entry_alone() -> None:
     """The cart has come to rest wherever a segment starts, as the simulator begins: only its place is another one."""
     cart, pushes = Cart(), np.tile(np.repeat([[0.5], [-0.5]], 10, axis=0), (3, 1))
     rows = [cart.reset(options={"init_state": [0.0, 0.0]})[0], *(cart.step(push)[0] for push in pushes)]
-    shown = np.round(np.array(rows), 6)  # a log has few digits, and says 0 of what rests
+    shown = np.round(np.array(rows), 6)  # a log has few digits, and 0 for what rests
     assert shown[[0, 20, 40]].tolist() == [[0.0, 0.0], [0.5, 0.0], [1.0, 0.0]]
     log = [StepSequence(rewards=np.zeros(60), observations=shown, actions=pushes)]
-    message = r"in row [24]0 \(counted from 0\) of the first rollout, '0' is .* and 0 in the simulator.*init_state"
-    with pytest.raises(DataError, match=message):
-        looked_at(Numb, log, PUSHED, noise="none", segment_length=20)
+    with pytest.raises(DataError, match=r"row [24]0 .*first rollout, '0' is .* 0 in the simulator.*init_state"):
+        probed(Numb, log, PUSHED, noise="none", segment_length=20)
 
 
 def test_a_log_that_hardly_moves_and_is_off_is_not_taken_for_a_simulator_that_ignores_its_start() -> None:
@@ -285,8 +267,8 @@ def test_a_log_that_hardly_moves_and_is_off_is_not_taken_for_a_simulator_that_ig
     log = [
         StepSequence(rewards=np.zeros(60), observations=np.append(shown, [[1.0, 1.0]], axis=0), actions=shown[:, :1])
     ]
-    with pytest.raises(DataError, match=r"in the first row, .* Check units.*is its inverse"):
-        looked_at(Backwards, log, PUSHED, segment_length=20)
+    with pytest.raises(DataError, match=r"first row, .*state_from_observation"):
+        probed(Backwards, log, PUSHED, segment_length=20)
 
 
 class Leaks(Cart):
@@ -303,11 +285,9 @@ class Leaks(Cart):
         return observation + np.float32(1e-4 * self.episodes), *rest
 
 
-def test_a_simulator_that_does_not_do_the_same_twice_is_said() -> None:
-    with pytest.warns(
-        UserWarning, match=r"gives different results when the same segment is simulated again.*, from row 1"
-    ):
-        looked_at(Leaks, logged(Cart, {}, count=1, steps=8), PUSHED, noise="none")
+def test_a_simulator_that_does_not_repeat_its_results_is_warned_of() -> None:
+    with pytest.warns(UserWarning, match=r"different results .*from row 1"):
+        probed(Leaks, logged(Cart, {}, count=1, steps=8), PUSHED, noise="none")
 
 
 def test_a_simulator_that_cannot_be_stepped_is_not_tried_a_thousand_times(monkeypatch) -> None:
@@ -319,12 +299,12 @@ def test_a_simulator_that_cannot_be_stepped_is_not_tried_a_thousand_times(monkey
             return super().step(action)
 
     with pytest.raises(RolloutError, match="the belt is off"):
-        looked_at(Raises, logged(Cart, {}, count=4, steps=60), PUSHED)
+        probed(Raises, logged(Cart, {}, count=4, steps=60), PUSHED)
     assert len(tried) < 30
 
 
 class Remembers(Cart):
-    """It shows its last command, which no state tells."""
+    """It shows its last command, which no state contains."""
 
     observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (3,))
 
@@ -343,48 +323,48 @@ class Remembers(Cart):
         return self.shown(float(action[0])), *rest
 
 
-def test_entries_that_a_state_does_not_tell_are_said_and_not_refused() -> None:
+def test_entries_that_a_state_does_not_contain_are_warned_of_and_not_refused() -> None:
     pushes = np.random.default_rng(0).uniform(-1.0, 1.0, (60, 1))
     cart = Remembers()
     rows = [cart.reset(options={"init_state": [1.0, 0.0]})[0], *(cart.step(push)[0] for push in pushes)]
-    rows[0][2] = np.nan  # which tells nothing
+    rows[0][2] = np.nan  # which is unknown
     rows[0][:2] = [1.0, 0.0]
     log = StepSequence(rewards=np.zeros(60), observations=np.array(rows), actions=pushes)
-    with pytest.warns(UserWarning, match=r"the simulator differs in 2 \(in row [24]0, .*last command"):
-        looked_at(Remembers, [log], PUSHED, noise="none", segment_length=20)
+    with pytest.warns(UserWarning, match=r"differs in 2 \(in row [24]0"):
+        probed(Remembers, [log], PUSHED, noise="none", segment_length=20)
 
 
-def test_a_simulator_of_ones_own_follows_and_what_changes_nothing_is_said() -> None:
+def test_a_simulator_of_ones_own_follows_and_parameters_without_effect_are_warned_of() -> None:
     log = logged(Cart, {"mass": 0.8}, count=1, steps=8)
-    looked_at(Cart, log, PUSHED)
-    with pytest.warns(UserWarning, match="color changed nothing in the first recorded rollout"):
-        looked_at(Cart, log, {**PUSHED, "color": (1.0, 2.0)})
+    probed(Cart, log, PUSHED)
+    with pytest.warns(UserWarning, match=r"^color .*first recorded rollout"):
+        probed(Cart, log, {**PUSHED, "color": (1.0, 2.0)})
 
 
 @pytest.mark.parametrize(
     ("observed", "acted", "message"),
     [
-        (100.0, 1.0, "entry 1 moves 71.4 times more in the log: check units"),
-        (1.0, -1.0, "entry 1 moves the other way in the log: .* signs"),
+        (100.0, 1.0, "entry 1 .*71.4 times more"),
+        (1.0, -1.0, "entry 1 .*other way"),
     ],
 )
-def test_motion_that_no_parameter_makes_is_said(observed, acted, message) -> None:
+def test_motion_that_no_parameter_explains_is_warned_of(observed, acted, message) -> None:
     at_rest = [DomainParamUpdate({"mass": 1.4})(Cart())]
     at_rest[0].reset(options={"init_state": [0.0, 0.0]})
     rows, pushes = [np.zeros(2)], np.full((8, 1), 0.5)
     rows += [at_rest[0].step(push)[0] for push in pushes]
     log = StepSequence(rewards=np.zeros(8), observations=observed * np.array(rows), actions=acted * pushes)
     with pytest.warns(UserWarning, match=message):
-        looked_at(Cart, [log], PUSHED)
+        probed(Cart, [log], PUSHED)
 
 
-def test_gaps_that_nothing_can_leave_out_are_said_of_what_is_inferred_from() -> None:
+def test_gaps_that_cannot_be_left_out_are_doubts_about_a_log() -> None:
     log = logged(Cart, {"mass": 0.8}, count=2, steps=8)
     assert doubts_about(EnvSource.of(Cart), log) == []
     info = {"log": {"timing": {"gaps": [[493, 0.2195]]}}}
     fields = {"rewards": log[1].rewards, "observations": log[1].observations, "actions": log[1].actions}
     [text] = doubts_about(EnvSource.of(Cart), [log[0], StepSequence(**fields, rollout_info=info)])
-    assert text.startswith("rollout 1 has 1 gap before row 493 (219.5 ms)") and "import the log again" in text
+    assert re.match(r"rollout 1 .*row 493 \(219\.5 ms\)", text)
     info["log"]["made_up"] = [[0.3, 0.5]]
     assert doubts_about(EnvSource.of(Cart), [StepSequence(**fields, rollout_info=info)]) == []
 
@@ -427,19 +407,19 @@ class Frail(Cart):
 
 
 @pytest.mark.parametrize("noise", ["none", "estimate"])
-def test_a_log_of_another_robot_is_said_before_noise_is_looked_at(noise) -> None:
+def test_a_log_of_another_robot_is_refused_before_noise_is_estimated(noise) -> None:
     log = logged(Cart, {"mass": 0.8}, count=1, steps=60)
-    with pytest.raises(ShapeError, match=r"must have 3 observations per step, as the simulator has, got 2: is it the"):
-        looked_at(Wide, log, PUSHED, noise)
+    with pytest.raises(ShapeError, match=r"must .*3 observations .*got 2"):
+        probed(Wide, log, PUSHED, noise)
     log[0].actions = np.repeat(log[0].actions, 2, axis=1)
-    with pytest.raises(ShapeError, match=r"must have 1 actions per step, as the simulator takes, got 2: is it another"):
-        looked_at(Cart, log, PUSHED, noise)
+    with pytest.raises(ShapeError, match=r"must .*1 actions .*got 2"):
+        probed(Cart, log, PUSHED, noise)
 
 
-def test_what_a_simulator_makes_of_a_parameter_is_looked_at() -> None:
+def test_parameters_that_a_simulator_clamps_are_warned_of() -> None:
     log = logged(Cart, {"mass": 0.8}, count=1, steps=8)
-    with pytest.warns(UserWarning, match=r"mass is 1.2 after it was set to 1.5, and to 1.25\. No log"):
-        looked_at(Limited, log, PUSHED)
+    with pytest.warns(UserWarning, match=r"mass is 1\.2 .*1\.5, .*1\.25"):
+        probed(Limited, log, PUSHED)
 
 
 class Rounds(Cart):
@@ -463,7 +443,7 @@ class Rounds(Cart):
 
 
 def test_what_is_rounded_or_set_later_is_not_limited() -> None:
-    looked_at(Rounds, logged(Cart, {"mass": 0.8}, count=1, steps=8), {"mass": (0.4, 1.6)})
+    probed(Rounds, logged(Cart, {"mass": 0.8}, count=1, steps=8), {"mass": (0.4, 1.6)})
 
 
 def test_functions_of_the_user_may_change_what_they_are_given() -> None:
@@ -481,12 +461,12 @@ def test_functions_of_the_user_may_change_what_they_are_given() -> None:
     np.testing.assert_array_equal(log.observations, before)
 
 
-def test_noise_that_cannot_be_is_said() -> None:
+def test_impossible_noise_is_refused_and_large_noise_is_warned_of() -> None:
     log = logged(Cart, {"mass": 0.8}, count=1, steps=60)
-    with pytest.raises(ValueError, match=r"noise.1 must be a deviation, at least 0, got a range from -1"):
-        looked_at(Cart, log, {**PUSHED, "noise.1": (-1.0, 1.0)})
-    with pytest.warns(UserWarning, match=r"far larger than the standard .* measurements: 1 50 \(measured: 0\.\d+"):
-        looked_at(Cart, log, PUSHED, "1=50")
+    with pytest.raises(ValueError, match=r"noise\.1 must .*got .*-1"):
+        probed(Cart, log, {**PUSHED, "noise.1": (-1.0, 1.0)})
+    with pytest.warns(UserWarning, match=r"larger .*: 1 50 \(.*0\.\d+"):
+        probed(Cart, log, PUSHED, "1=50")
 
 
 def test_a_posterior_of_simulations_that_fail_has_a_page_and_a_verdict(tmp_path, monkeypatch) -> None:
@@ -505,67 +485,57 @@ def test_a_posterior_of_simulations_that_fail_has_a_page_and_a_verdict(tmp_path,
     log = logged(Cart, {"mass": 1.4}, steps=20)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # all simulations of the checks fail
-        found = infer(Frail, log, PUSHED, tmp_path, InferenceOptions(segment_length=10, noise="none"))
-    assert not found.trusted and found.checks["text"].startswith("Do not train on this posterior of mass: 1 of 1 tests")
-    assert found.checks["lines"] == [
-        "failed simulations: too few simulations with its draws succeeded to judge it: the prior covers "
-        "parameters at which the simulator fails, or the posterior is wrong"
-    ]
-    assert found.error_text().startswith("predictions: none, since all simulations")
-    page = write_inference_page(found, tmp_path / "report.html").read_text("utf-8")
-    assert "Predictions: none, since all simulations with draws from the posterior failed" in page
+        result = infer(Frail, log, PUSHED, tmp_path, InferenceOptions(segment_length=10, noise="none"))
+    assert not result.trusted and re.match("Do not train .*mass: 1 of 1 tests", result.checks["text"])
+    [line] = result.checks["lines"]
+    assert line.startswith("failed simulations: ")
+    assert result.error_text().startswith("predictions: none, ")
+    page = write_inference_page(result, tmp_path / "report.html").read_text("utf-8")
+    assert "Predictions: none, " in page
     assert Posterior.load(tmp_path).names == ("mass",)
 
 
-def test_a_time_step_that_nobody_has_said_and_a_lag_are_doubts() -> None:
+def test_an_unknown_time_step_and_a_lag_are_doubts() -> None:
     logs = logged("Pendulum-v1", {}, steps=190)
     for log in logs:
         log.actions[2:] = log.actions[:-2].copy()  # commands stand two rows late
-    late, *_, unsaid = doubts_about(EnvSource.of("Pendulum-v1"), logs)
-    assert late.startswith("lag of commands: -2 steps, ") and "move their columns up by 2 rows" in late
-    assert unsaid == "the recordings have no time step: that of the simulator is assumed, 0.05 s"
+    late, *_, unknown = doubts_about(EnvSource.of("Pendulum-v1"), logs)
+    assert re.match("lag of commands: -2 steps, .*2 rows", late)
+    assert re.search(r"no time step.* 0\.05 s$", unknown)
     for log in logs:
         log.rollout_info = {"dt": 0.05}
-    assert unsaid not in doubts_about(EnvSource.of("Pendulum-v1"), logs)
+    assert unknown not in doubts_about(EnvSource.of("Pendulum-v1"), logs)
 
 
-def test_a_simulator_that_ends_where_the_robot_goes_on_is_stepped_on() -> None:
+def test_a_simulator_that_ends_where_the_robot_continues_is_stepped_on() -> None:
     """Segments that ended early were filled up with zeros: a posterior of what the simulator takes for a fall."""
     log = logged(Cart, {"mass": 0.8}, count=1, steps=8)
-    looked_at(Tired, log, PUSHED)
+    probed(Tired, log, PUSHED)
     options = InferenceOptions(segment_length=4, hold_out=0, noise="none")
-    found = []
+    simulated = []
     for env in (Cart, Tired):
         with segment_sampler(env, log, as_prior(PUSHED), options) as sampler:
-            found.append(sampler(np.array([[0.8] * len(PUSHED), [1.2] * len(PUSHED)])).numpy())
-    np.testing.assert_array_equal(*found)
+            simulated.append(sampler(np.array([[0.8] * len(PUSHED), [1.2] * len(PUSHED)])).numpy())
+    np.testing.assert_array_equal(*simulated)
 
 
 @pytest.mark.parametrize(
     ("robot", "env", "message"),
     [
-        ("Acrobot-v1", "CartPole-v1", r"rollout 0 .* must have 4 observations per step, as the simulator has, got 6"),
-        (
-            "pend",
-            "qbb",
-            r"must have \d+ observations per step \(.*\), as the simulator has, got 3: is it the log of another",
-        ),
-        (
-            "MountainCarContinuous-v0",
-            "MountainCar-v0",
-            r"must be choices 0 to 2, as the simulator takes them, got values",
-        ),
-        ("MountainCar-v0", "Swimmer-v5", "must have 8 observations"),
+        ("Acrobot-v1", "CartPole-v1", "rollout 0 .*must .*4 observations .*got 6"),
+        ("pend", "qbb", r"must .*\d observations .*\(.*\).*got 3"),
+        ("MountainCarContinuous-v0", "MountainCar-v0", "must .*choices 0 to 2"),
+        ("MountainCar-v0", "Swimmer-v5", "must .*8 observations"),
     ],
 )
-def test_a_log_of_another_robot_is_refused_in_words(robot, env, message, monkeypatch) -> None:
+def test_a_log_of_another_robot_is_refused(robot, env, message, monkeypatch) -> None:
     prior = {"CartPole-v1": "length", "MountainCar-v0": "gravity", "Swimmer-v5": "opt_viscosity"}
     with pytest.raises(ShapeError, match=message):
-        looked_at(env, logged(robot, {}, count=1, steps=8), {prior.get(env, "ball_mass"): (0.1, 1.0)}, noise="none")
+        probed(env, logged(robot, {}, count=1, steps=8), {prior.get(env, "ball_mass"): (0.1, 1.0)}, noise="none")
 
 
 def test_nothing_is_simulated_for_a_log_that_cannot_be_followed(tmp_path) -> None:
-    with pytest.raises(DataError, match="must show what was recorded"):
+    with pytest.raises(DataError, match="first row, "):
         infer(Backwards, logged(Cart, {}, steps=8), PUSHED, tmp_path / "run", InferenceOptions(segment_length=4))
     assert not (tmp_path / "run").exists()
 
@@ -579,8 +549,7 @@ def test_the_command_says_the_noise_and_how_a_file_becomes_a_folder(tmp_path, ca
     assert "sensor noise: entry 2 0.1, as was given" in capsys.readouterr().out
     (tmp_path / "robot.csv").write_text("t,angle\n0,1\n")
     assert main([*command, str(tmp_path / "robot.csv")]) == 2
-    told = " ".join(capsys.readouterr().err.split())
-    assert "must be a folder of recorded rollouts, got the file" in told and "metaroll import-log" in told
+    assert re.search(r"must .*robot\.csv.*metaroll import-log", " ".join(capsys.readouterr().err.split()))
 
 
 def test_segments_of_a_clipped_log_move_in_predictions_too(tmp_path, monkeypatch) -> None:
@@ -590,13 +559,13 @@ def test_segments_of_a_clipped_log_move_in_predictions_too(tmp_path, monkeypatch
     shown[6, 7] = -10.0
     log[0].observations[:] = shown
     options = InferenceOptions(segment_length=6, checks=False, hold_out=0, noise="none")
-    with pytest.warns(UserWarning, match=r"segments start at rows \[5\] instead of \[6\]"):
-        found = infer("Hopper-v5", log, {"body_mass:torso": (1.5, 6.5)}, tmp_path, options)
-    [trace] = found.traces
+    with pytest.warns(UserWarning, match=r"rows \[5\] .*\[6\]"):
+        result = infer("Hopper-v5", log, {"body_mass:torso": (1.5, 6.5)}, tmp_path, options)
+    [trace] = result.traces
     np.testing.assert_allclose(trace.simulated[0, 5], shown[5], atol=1e-6)
     with (
-        pytest.warns(UserWarning, match="instead of"),
-        segment_sampler("Hopper-v5", log, found.posterior.prior, options) as sampler,
+        pytest.warns(UserWarning, match=r"rows \[5\] .*\[6\]"),
+        segment_sampler("Hopper-v5", log, result.posterior.prior, options) as sampler,
     ):
         assert sampler._target.segments == (5, 7)
     assert metaroll.EnvSpec.from_env(gymnasium.make("Hopper-v5")).state_space is None
