@@ -250,6 +250,7 @@ def test_fingerprints_are_those_of_the_settings(teachers: Callable[[str], str]) 
         ("pearl", {"use_next_obs_in_context": True}),
         ("ppo", {"clip_range": 0.1}),
         ("ppo", {"gradients": "autograd"}),
+        ("ppo", {"hidden_sizes": (9,)}),
         ("ppo", {"network": "gru"}),
         ("promp", {"learn_inner_lr": False}),
         ("rl2", {"across_episodes": False}),

@@ -353,6 +353,22 @@ class KeepsParameters(Linear):
         return super().act(obs, state, noise, deterministic, parameters)
 
 
+class ActsByACopy(GaussianMLPPolicy):
+    """Copies its parameters in its first call, and does not see a training step."""
+
+    def __init__(self) -> None:
+        super().__init__(SPEC, (8,), generator=torch_generator(1))
+        self.kept: np.ndarray | None = None
+
+    def act(self, obs: Any, state: Any, noise: Any, deterministic: Any = False, parameters: Any = None) -> Any:
+        if self.kept is None:
+            self.kept = self.acting_parameters()
+        return super().act(obs, state, noise, deterministic, self.kept if parameters is None else parameters)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "kept": None}
+
+
 class FirstOfStack(Linear):
     def act(self, obs: Any, state: Any, noise: Any, deterministic: Any = False, parameters: Any = None) -> Any:
         first = parameters[0] if parameters is not None and parameters.ndim == 2 else parameters
@@ -482,6 +498,7 @@ PLANTED: dict[type[Any], str] = {
     OtherChoices: "space",
     OneRow: "form",
     IgnoresParameters: "parameters",
+    ActsByACopy: "parameters",
     KeepsParameters: "parameters",
     FirstOfStack: "parameters",
     LosesWhenPickled: "copies",

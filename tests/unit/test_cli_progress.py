@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from types import SimpleNamespace
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -29,6 +30,7 @@ from metaroll.training.evaluation.evaluation_result import EvaluationResult
 from metaroll.training.run.progress import PhaseProgress
 from metaroll.training.run.runner import LocalRunner
 from metaroll.training.session import experiments
+from metaroll.training.session.step_goal import LastEvaluation
 from metaroll.types import EnvSpec
 
 
@@ -123,6 +125,16 @@ def test_an_epoch_without_an_evaluation_shows_none():
     assert "return" not in second
     display.start_from(2, 0, seconds=5.0)
     assert display.seconds == 5.0
+
+
+def test_an_evaluation_is_that_of_its_epoch_alone():
+    runner: Any = None
+    last, made = LastEvaluation(), result(-20.0, -10.0)
+    last.on_evaluation(runner, made)
+    for epoch in (0, 1):
+        last.on_epoch_end(runner, epoch, {})
+    assert last.result_of(1) is made
+    assert last.result_of(2) is None
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from metaroll.envs.point.point_robot import (
     sparse_reward,
 )
 from metaroll.errors import ShapeError
+from metaroll.tasks.updates import SetTaskUpdate
 from metaroll.types import RolloutPlan
 
 
@@ -37,6 +38,17 @@ def test_step_moves_a_tenth_and_rewards_the_next_position() -> None:
 def test_sparse_reward_is_one_minus_distance_inside_the_radius() -> None:
     """specs/meta.md 7.2: 1 - dist if dist <= 0.2 else 0"""
     np.testing.assert_allclose(sparse_reward(np.array([-0.05, -0.2, -0.21, 0.0])), [0.95, 0.8, 0.0, 1.0])
+
+
+def test_infos_are_zero_where_a_slot_is_not_active() -> None:
+    goal = SetTaskUpdate(SparsePointRobotEnv, {"goal": (0.6, 0.8)})
+    slots = SimulatorSlots(2, SparsePointRobotEnv().simulator)
+    slots.reset([0, 1], [RolloutPlan(i, (0, 0, i), goal, init_state=np.array([0.6, 0.8])) for i in range(2)])
+    infos = slots.step(np.zeros((2, 2), np.float32), np.array([True, False])).infos
+    assert {name: values.tolist() for name, values in infos.items()} == {
+        "sparse_reward": [1.0, 0.0],
+        "success": [True, False],
+    }
 
 
 def test_go_to_lands_on_the_target() -> None:

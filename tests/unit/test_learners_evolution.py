@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -163,6 +164,9 @@ def test_a_candidate_without_return_ranks_last_and_is_named(caplog):
     assert "candidate 1 of epoch 0" in caplog.text
     assert learner.cur_mean == pytest.approx(sets[[0, 2, 3]].mean(axis=0), rel=1e-5)
     assert (metrics["candidates_without_return"], metrics["return"], metrics["episodes"]) == (1.0, 2.0, 3.0)
+    sets = learner.ask()
+    metrics = learner.tell([[path_with(score)] for score in (math.inf, 1.0, math.nan, -math.inf)])
+    assert metrics["candidates_without_return"] == 3.0 and learner.best_return == 2.0
     learner.ask()
     with pytest.raises(ValueError, match="all are NaN"):
         learner.tell([[]] * 4)

@@ -319,10 +319,13 @@ def test_next_obs_and_bottleneck_modes_train_and_adapt(use_next_obs: bool, bottl
     assert belief["z_mean"].shape == (LATENT_DIM,) and bool((belief["z_var"] > 0).all()) == bottleneck
 
 
-def test_other_optimizers_work():
+def test_other_optimizers_work_and_make_another_fingerprint():
     """specs/meta.md 4.1"""
     algo = trained(optimizer_class=torch.optim.SGD)
     assert all(torch.isfinite(w).all() for w in weights(algo))
+    assert algo.fingerprint() != make_pearl().fingerprint()
+    # A configuration file brings numbers back as floats.
+    assert make_pearl(reward_scale=2).fingerprint() == make_pearl(reward_scale=2.0).fingerprint()
 
 
 def test_diverged_losses_are_an_error():

@@ -43,6 +43,17 @@ def _act(policy: Any, obs: np.ndarray = OBS, parameters: np.ndarray | None = Non
     return policy.act(obs, state, noise, False, parameters)[0]
 
 
+@ALL
+def test_actions_and_infos_are_separate_memory(policy: Any):
+    state = policy.initial_state([None] * 6, [np.random.default_rng(3)] * 6)
+    for deterministic in (False, True):
+        action, _, infos = policy.act(OBS, state, np.full((6, policy.noise_dim), 0.5), deterministic)
+        kept = {name: value.copy() for name, value in infos.items()}
+        action[...] = 7
+        for name, value in infos.items():
+            np.testing.assert_array_equal(value, kept[name])
+
+
 def test_a_replaced_network_acts():
     policy = GaussianMLPPolicy(SPEC, generator=torch_generator(0))
     other = GaussianMLPPolicy(SPEC, generator=torch_generator(1))

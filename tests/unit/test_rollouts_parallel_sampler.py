@@ -277,9 +277,11 @@ def test_bad_calls_are_refused(arguments, error, argument):
         assert len(sampler.sample()) == 1
 
 
-def test_a_shared_pool_is_not_stopped(pools):
-    quiet(Oscillator, push, 2, pool=pools[2], min_rollouts=1).close()
-    assert len(pools[2].invoke_all(pids)) == 2
+def test_a_shared_pool_is_not_stopped():
+    with SamplerPool(2) as pool:  # of its own, since the shared ones of the tests are never stopped
+        workers = pool.invoke_all(pids)
+        quiet(Oscillator, push, 2, pool=pool, min_rollouts=1).close()
+        assert pool.invoke_all(pids) == workers  # a stopped pool would start others
 
 
 def test_max_steps_ends_rollouts_of_environments_without_a_limit():

@@ -69,8 +69,13 @@ def test_wrong_functions_and_arguments_are_named():
 def test_what_cannot_be_sent_is_an_error_before_anything_runs():
     lock = threading.Lock()
     with SamplerPool(2) as pool:
-        with pytest.raises(NotPicklableError, match="cannot be sent to a worker"):
-            pool.run_map(lambda G, x: lock, [1])
+        for call in (
+            lambda: pool.run_map(lambda G, x: lock, [1]),
+            lambda: pool.run_collect(3, lambda G, number: (lock, 1)),
+            lambda: pool.invoke_all(double, lock),
+        ):
+            with pytest.raises(NotPicklableError, match="cannot be sent to a worker"):
+                call()
         assert pool.run_map(double, [4]) == [8]
 
 

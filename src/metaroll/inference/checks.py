@@ -68,9 +68,9 @@ def check_posterior(
     of a posterior deviation) is reported, but is no failure. Few simulations estimate its size badly: if calibration
     fails, twice as many simulations are added, and the check is repeated on all of them.
 
-    After rounds directed to one observation (truncated proposals), parameters for calibration are drawn from the region
-    of the posterior, and draws outside it are dropped. If it reaches the edge of the region on which the estimator was
-    trained (``Posterior.region``), parameters are drawn from the latter, and all draws are compared.
+    After rounds directed to one observation, parameters for calibration are drawn from the region of the posterior, and
+    draws outside it are dropped. If it reaches the edge of the region on which the estimator was trained
+    (``Posterior.region``), parameters are drawn from the latter, and all draws are compared.
 
     Args:
         posterior: The posterior. Without an estimator, the checks that need one are skipped.

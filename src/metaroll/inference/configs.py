@@ -35,7 +35,7 @@ class EstimatorConfig(Config):
 
     method: Annotated[
         Literal["npe", "nle", "fmpe"],
-        "Learns the posterior (npe), the likelihood, sampled by slice sampling (nle), or flow matching (fmpe).",
+        "Learns the posterior (npe, or fmpe by flow matching), or the likelihood (nle), sampled by slice sampling.",
     ] = "npe"
     model: Annotated[
         Literal["nsf", "maf", "autoregressive_nsf", "mdn"],

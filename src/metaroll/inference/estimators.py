@@ -425,9 +425,9 @@ class NeuralTrainer:
         holds the posterior (truncated proposals, Deistler, Goncalves and Macke 2022, section 3), for any share of
         failing simulations.
 
-        Overfitted networks are overconfident: the base distribution of each autoregressive flow of ``"npe"`` is widened
-        to fit the validation simulations, and remaining mean and correlations are removed (``latent_normal``); members
-        of an ensemble are narrowed by the width that their mixture adds (``mixture_factor``).
+        Overfitted networks are overconfident: the base distribution of each autoregressive flow of ``"npe"`` gets the
+        width that fits the validation simulations, and remaining mean and correlations are removed (``latent_normal``);
+        members of an ensemble are narrowed by the width that their mixture adds (``mixture_factor``).
 
         Args:
             normals: Parameters on the standard normal scale, ``(n, d)``.
@@ -511,7 +511,8 @@ class NeuralTrainer:
         with _sbi_at_work(derive_seed("estimator", self._seed, position, self._rounds)):
             if observed is not None:
                 proposal["proposal"] = trainer.build_posterior().set_default_x(self._seen(observed[None]))
-            # Adam on -mean ln q(theta | x) ("npe"), -mean ln q(x | theta) ("nle") or the flow-matching loss ("fmpe")
+            # Adam on -mean ln q(theta | x) ("npe"), -mean ln q(x | theta) ("nle") or the flow-matching loss ("fmpe");
+            # with a proposal, on the loss corrected for it (see fit_more)
             return trainer.append_simulations(thetas, seen, **proposal).train(
                 training_batch_size=config.batch_size,
                 learning_rate=config.learning_rate,
@@ -534,7 +535,7 @@ class NeuralTrainer:
                 latents = torch.cat(parts).to(torch.float64).numpy()
                 if not np.isfinite(latents).all():  # keep it as trained: there is no data to estimate from
                     continue
-                # Base N(mean, root root^T) from latents z = T^-1(theta; x), (n, d): the width from validation data
+                # Base N(mean, root root^T) from latents z = T(theta; x), (n, d): the width from validation data
                 mean, root = latent_normal(latents, latents[np.asarray(trainer.val_indices)])
                 member.net.base.loc.copy_(torch.as_tensor(mean, dtype=torch.float32))
                 member.net.base.scale_tril.copy_(torch.as_tensor(root, dtype=torch.float32))

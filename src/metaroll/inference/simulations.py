@@ -54,12 +54,12 @@ class Simulations(NamedTuple):
 
     @property
     def num_failed(self) -> int:
-        """Number of simulations with finite features."""
+        """Number of simulations whose features hold NaN or infinity."""
         return int((~self.succeeded).sum())
 
     @property
     def num_usable(self) -> int:
-        """Number of simulations with NaN or infinity."""
+        """Number of simulations with finite features."""
         return len(self.thetas) - self.num_failed
 
     @property

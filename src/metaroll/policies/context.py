@@ -137,7 +137,7 @@ class ContextConditionedPolicy(Policy, FlatParameters, nn.Module):
         if not self.use_information_bottleneck:
             mean = encoded.mean(dim=1)
             return mean, torch.zeros_like(mean)
-        # q(z | c) = prod_n N(z; mu_n, softplus(s_n)), (X, N, L) -> (X, L) (Rakelly et al. 2019, section 4.1)
+        # q(z | c) ~ prod_n N(z; mu_n, softplus(s_n)), (X, N, L) -> (X, L) (Rakelly et al. 2019, section 4.1)
         means, raw = encoded.split(self.latent_dim, dim=-1)
         return product_of_gaussians(means, F.softplus(raw))
 

@@ -77,7 +77,8 @@ class ImageEncoder(nn.Module):
 
     Kernels and strides are those of DQN (Mnih et al. 2015), which had ``filters=(32, 64, 64), output_dim=512``; weights
     are orthogonal. Outputs have layer normalization and tanh (Yarats et al. 2021, arXiv:2004.13649), since most of an
-    image is constant. Pixels are scaled to [-0.5, 0.5] on the module's device, so that bytes can be transferred.
+    image is the same in all images. Pixels are scaled to [-0.5, 0.5] on the module's device, so that bytes can be
+    transferred.
 
     Args:
         space: Box of images; the smaller of the first and the last of three axes has the channels.

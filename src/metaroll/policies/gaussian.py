@@ -31,7 +31,7 @@ LAST_GAIN = 0.01
 
 
 class GaussianSample(NamedTuple):
-    """A reparametrized sample with all quantities for losses, differentiable.
+    """A reparameterized sample with all quantities for losses, differentiable.
 
     ``action``, ``mean``, ``log_std``, ``pre_tanh`` have shape ``(..., act_dim)``, ``log_prob`` ``(..., 1)``. ``mean``
     and ``log_std`` are those of the Gaussian before squashing; without squashing ``pre_tanh`` is the action.

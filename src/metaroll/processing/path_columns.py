@@ -293,7 +293,7 @@ def _name_of(path: int, tasks: np.ndarray) -> str:
 
 
 def _misfit(name: str, pieces: list[Any], name_of: Callable[[int], str]) -> str | None:
-    """Index of the first path whose entries differ in shape (per step) from those of path 0, if any."""
+    """Error message about the first path whose entries differ in shape (per step) from those of path 0, if any."""
     shapes = [{key: np.shape(leaf)[1:] for key, leaf in iterate_leaves(piece)} for piece in pieces]
     for n, own in enumerate(shapes):
         for key, shape in own.items():

@@ -58,8 +58,8 @@ def check_policy(
     - ``reset``: rows of rollouts that start depend on their context and generator alone.
     - ``memory``: arguments are not changed, and what was returned does not change later, nor does overwriting it
       change anything (of policies that are ``width_independent``).
-    - ``parameters``: the own parameters handed in, or loaded, give the bits of the live policy; stacked ones agree
-      with each by itself.
+    - ``parameters``: the own parameters handed in, or loaded after earlier calls, give the bits of the live policy;
+      stacked ones agree with each by itself.
     - ``copies``: a pickled copy and a deep copy act with the same bits, and share no parameter with the original.
     - ``state_dict``: a policy made alike acts with the same bits after ``load_state_dict`` (of torch modules), whatever
       was in its parameters, in its buffers and in all other tensors and modules that are its attributes. Constants are
@@ -377,6 +377,7 @@ class _Kit:
         loaded = copy.deepcopy(self.policy)
         # Where there are more, some parameters are not for acting.
         if isinstance(loaded, nn.Module) and _layout_of(loaded).size == flat.size:
+            self.act(calls[-1], loaded)  # a copy that it keeps of its parameters must not act afterwards
             _layout_of(loaded).assign(loaded, moved)
             message = "parameters handed in differ from the same ones loaded"
             self.compare(expected, self.act(calls[-1], loaded), "parameters", message)
