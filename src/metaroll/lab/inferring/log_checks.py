@@ -31,7 +31,7 @@ def doubts_about(source: EnvSource, rollouts: Sequence[StepSequence]) -> list[st
         source.close(env)
     lag, own = lag_of(rollouts), time_step(rollouts[0])
     doubts = []
-    if lag is not None and lag.is_told and not lag.low <= 0.0 <= lag.high:
+    if lag is not None and lag.is_known and not lag.low <= 0.0 <= lag.high:
         doubts.append(lag_text(lag, own))
     doubts += [finding.text for finding in check_log(rollouts, simulated, dt)]
     for number, recorded in enumerate(rollouts):
