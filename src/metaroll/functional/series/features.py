@@ -96,7 +96,7 @@ def constant_features(features: torch.Tensor) -> torch.Tensor:
 def feature_scale(features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Shift and scale that standardize features: mean and standard deviation, and scale 1 for constant ones.
 
-    A constant feature thus becomes 0, and one that deviates in the observed data keeps a deviation of its own size.
+    A constant feature thus becomes 0, and if it deviates in the observed data, that deviation is not scaled.
 
     Args:
         features: Shape ``(N, F)``; rows with NaN or infinite entries do not count.

@@ -111,7 +111,7 @@ def _spans(
     # Changes that reach over most of a segment show how far off it has started: 8 of 20 steps do not, 16 do.
     most = max(1, min(options.segment_length, len(rollouts[0])) // (2 * options.every))
     series = [compared.recorded(one)[:: options.every] for one in rollouts]
-    return informative_spans(series, typical(compared.noise.found), most)
+    return informative_spans(series, typical(compared.noise.measured), most)
 
 
 def _embedding(options: InferenceOptions, spec: EnvSpec, length: int, spans: tuple[int, ...]) -> Embedding:

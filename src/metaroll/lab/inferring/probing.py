@@ -138,7 +138,7 @@ def _compare_motion(compared: Compared, rollout: StepSequence, starts: SegmentSt
         for begin, one in zip(begins.tolist(), shown, strict=True)
     ]
     logged, simulated = (np.concatenate([pair[i] for pair in pairs]) for i in (0, 1))
-    noise = np.atleast_2d(compared.noise.found)[0]
+    noise = np.atleast_2d(compared.noise.measured)[0]
     for i, name in enumerate(compared.labels):
         label = f"entry {name}" if name.isdigit() else name
         here, there = (float(np.sqrt(np.square(moved[:, i]).mean())) for moved in (logged, simulated))
