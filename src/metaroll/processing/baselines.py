@@ -402,7 +402,8 @@ class MLPBaseline(TaskBaseline):
         for _ in range(self._num_updates):
             drawn = torch.rand((1, self._batch_size), generator=generator, dtype=torch.float64)
             rows = first + (drawn * steps).long().clamp_max(steps - 1)
-            # A sum over tasks: the gradient of each network is that of its own mean squared error.
+            # L = sum_m mean_B (V_m(x) - y)^2, V (M, B): in the sum over tasks, the gradient of each network is that of
+            # its own mean squared error.
             loss = (_forward(layers, x[rows])[..., 0] - y[rows]).square().mean(dim=1).sum()
             optimizer.zero_grad()
             loss.backward()

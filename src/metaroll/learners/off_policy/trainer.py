@@ -136,6 +136,7 @@ class Trained(Stateful):
     def step(self, name: str, loss: Tensor) -> None:
         """One step of a network's optimizer down ``loss``."""
         optimizer = self.optimizers[name]
+        # g = dL/dtheta of this network's parameters alone; theta <- theta - lr Adam(g)
         optimizer.step(torch.autograd.grad(loss, optimizer.parameters))
 
     def follow(self, target: str, source: str, tau: float) -> None:
