@@ -92,7 +92,7 @@ T = TypeVar("T")
 # ------------------------------------------------------------------------------------------- what fields declare
 @dataclass(frozen=True)
 class Bounds:
-    """Where a number lies: in [low, high], without ``low`` where it is ``above_low``, or ``high`` (``below_high``)."""
+    """Bounds of a number: in [low, high], excluding ``low`` if ``above_low``, or ``high`` if ``below_high``."""
 
     low: float = -math.inf
     high: float = math.inf
@@ -696,7 +696,7 @@ class _Attribute(ABC, Generic[T]):
 
     @abstractmethod
     def value(self, instance: Any) -> T:
-        """Its present value."""
+        """Its current value."""
 
 
 @final

@@ -401,7 +401,7 @@ def about_option(name: str) -> Iterator[None]:
 
 
 def option_name(name: str, beside: str = "") -> str:
-    """How a message calls an option: ``batch_size`` in Python, ``--batch-size`` at the command line, or as given.
+    """The name of an option in messages: ``batch_size`` in Python, ``--batch-size`` at the command line, or as given.
 
     ``beside`` is that of ``option_text``.
     """
@@ -418,7 +418,7 @@ def _flag(name: str) -> str:
 
 
 def option_text(name: str, value: Any = None, beside: str = "") -> str:
-    """How an option is set: ``device="cpu"``, ``--device cpu`` in a shell, ``device: cpu in my.yaml`` if a file set it.
+    """Text that sets an option: ``device="cpu"``, ``--device cpu`` in a shell, ``device: cpu in my.yaml`` in a file.
 
     Args:
         name: Its name in Python.
@@ -474,7 +474,7 @@ def requirements(extra: str = "") -> list[Requirement]:
 
 
 def install_text(extra: str) -> str:
-    """How the packages of an extra of metaroll are installed, wherever that comes from: ``pip install 'ray>=2.40'``.
+    """The command that installs the packages of an extra of metaroll: ``pip install 'ray>=2.40'``.
 
     By their own names: of metaroll there need not be a package in an index.
     """
@@ -487,7 +487,7 @@ def install_text(extra: str) -> str:
 
 
 def command_text(command: str, *words: str | Path) -> str:
-    """How ``metaroll COMMAND`` is typed with these words, so that a shell takes each as one: ``metaroll resume 'a b'``.
+    """``metaroll COMMAND`` with these words, quoted for a shell: ``metaroll resume 'a b'``.
 
     Args:
         command: Name of the command.

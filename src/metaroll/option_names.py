@@ -28,7 +28,7 @@ Absent = bool | Literal["learner"]
 """Whether options are all there are, so that a hint can name what has no option: of an algorithm, or of its learner."""
 
 GIVEN = "the options"
-"""Where values come from that were typed, as flags or keywords, rather than written into a file."""
+"""Source of values that were typed, as flags or keywords, rather than written into a file."""
 
 
 class Named(Protocol):
@@ -181,7 +181,7 @@ def near_options(
 
 
 def _bare(written: Callable[[str], str]) -> Callable[[str], str]:
-    """How the name of an option is written without a value."""
+    """The spelling of an option's name without a value."""
     return option_name if written is option_text else written
 
 

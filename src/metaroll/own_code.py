@@ -1,4 +1,4 @@
-"""Where the module of a name is, determined without importing it; and which folders modules may come from.
+"""The location of a module, determined without importing it; and the folders that modules may come from.
 
 A run names its environment, e.g. ``my_env:make``. Before a foreign run is rebuilt, it must be known which file
 that would execute.
@@ -84,7 +84,7 @@ class Declared(NamedTuple):
 
     @property
     def label(self) -> str:
-        """Where it is from, for messages."""
+        """The origin, for messages."""
         return f"{self.target} of {self.distribution} {self.version}"
 
     @property
@@ -337,7 +337,7 @@ def module_files(name: str) -> list[Path]:
 
 
 def in_file(where: str) -> str:
-    """Where a module, or ``module:attribute``, is, to follow its name; empty for a module that has no file."""
+    """The location of a module, or ``module:attribute``, to follow its name; empty for a module without a file."""
     files = module_files(module_of(where) or where)
     return f" in {files[-1]}" if files else ""
 

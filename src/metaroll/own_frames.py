@@ -1,4 +1,4 @@
-"""Where an error arose in code of the user: the last lines of the traceback that are in a file of theirs."""
+"""The place of an error in the user's code: the last lines of the traceback that are in the user's files."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def frames_of_user(error: BaseException) -> list[Frame]:
 
 
 def innermost(error: BaseException) -> Frame | None:
-    """Where ``error`` was raised; ``None`` without a traceback."""
+    """The place where ``error`` was raised; ``None`` without a traceback."""
     frames = _frames(error)
     return frames[-1] if frames else None
 

@@ -137,7 +137,7 @@ class InOutSpec:
 
 
 class RenderMode(NamedTuple):
-    """What ``rollout`` shows while it runs; all off by default."""
+    """Displays of ``rollout`` while it runs; all off by default."""
 
     text: bool = False
     video: bool = False

@@ -91,7 +91,7 @@ class RolloutColumns:
         return self._sums[gamma]
 
     def rows(self, name: str, first: int, stop: int) -> slice:
-        """Where the rollouts ``first`` to ``stop`` lie in a column."""
+        """The slice of a column that holds the rollouts ``first`` to ``stop``."""
         begin, end = int(self.bounds[first]), int(self.bounds[stop])
         return slice(begin + first, end + stop) if name in WITH_FINAL else slice(begin, end)
 
@@ -368,7 +368,7 @@ class Rollouts(Sequence[StepSequence]):
 
     @property
     def bounds(self) -> np.ndarray:
-        """Where rollouts begin and end among all steps, ``(N + 1,)``."""
+        """Boundaries of the rollouts among all steps, ``(N + 1,)``."""
         return self._cached("bounds", lambda: np.concatenate([[0], np.cumsum(self.lengths)]))
 
     @property
@@ -519,7 +519,7 @@ _Span = tuple[RolloutColumns, int, int]
 
 
 def _cut_spans(spans: list[_Span], first: int, stop: int) -> list[_Span]:
-    """Those of the rollouts from ``first`` to before ``stop``: a cheap cut, of which a population takes hundreds."""
+    """The spans of the rollouts from ``first`` to before ``stop``; cheap, since populations need hundreds."""
     cut, begin = [], 0
     for part, a, b in spans:
         low, high = max(first - begin, 0), min(stop - begin, b - a)
@@ -530,7 +530,7 @@ def _cut_spans(spans: list[_Span], first: int, stop: int) -> list[_Span]:
 
 
 def _chosen_spans(spans: list[_Span], starts: np.ndarray, chosen: np.ndarray) -> list[_Span]:
-    """Those of the rollouts ``chosen (n,)``, in this order."""
+    """The spans of the rollouts ``chosen (n,)``, in this order."""
     span = np.searchsorted(starts, chosen, side="right") - 1
     firsts = np.array([first for _, first, _ in spans], dtype=np.int64)
     inside = chosen - starts[span] + firsts[span] if len(chosen) else chosen

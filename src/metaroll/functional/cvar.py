@@ -35,7 +35,7 @@ def check_epsilon(epsilon: Any) -> float:
 
 
 def cvar_count(n: int, epsilon: float) -> int:
-    """How many of ``n`` returns make up the worst fraction ``epsilon``: ``ceil(n * epsilon)``, at least 1.
+    """Number of the ``n`` returns in the worst fraction ``epsilon``: ``ceil(n * epsilon)``, at least 1.
 
     Raises:
         ValueError: ``n`` is below 1, or ``epsilon`` not in (0, 1].
@@ -44,7 +44,7 @@ def cvar_count(n: int, epsilon: float) -> int:
 
 
 def least_count(min_count: int, epsilon: float) -> int:
-    """How many returns to sample, so that their worst fraction ``epsilon`` holds at least ``min_count``.
+    """Number of returns to sample, so that their worst fraction ``epsilon`` holds at least ``min_count``.
 
     ``ceil(min_count / epsilon)``. With fewer, ``min_count`` may be kept as well (of 11 the
     worst tenth are 2), but they would be a larger share than was asked for (2 of 11 are 18 %).

@@ -196,7 +196,7 @@ class SquashedGaussian(ActionDistribution):
     half_range: Tensor
 
     def log_prob(self, actions: Tensor) -> Tensor:
-        """As ``ActionDistribution``; actions at a bound count as the next number inside."""
+        """See ``ActionDistribution``; actions at a bound count as the next number inside."""
         limit = 1.0 - torch.finfo(actions.dtype).eps
         pre_tanh = torch.atanh(((actions - self.center) / self.half_range).clamp(-limit, limit))
         return tanh_gaussian_log_prob(pre_tanh, self.mean, self.log_std) - self.half_range.log().sum()

@@ -132,7 +132,7 @@ def draw_followed_steps(bounds: np.ndarray, batch_size: int, *, generator: Gener
 
 
 def ordered_batch_edges(length: int, batch_size: int | None = None, num_batches: int | None = None) -> list[int]:
-    """Where batches of neighbors begin, then ``length``; give one of ``batch_size`` and ``num_batches``.
+    """Boundaries of batches of neighbors, the last one ``length``; set one of ``batch_size`` and ``num_batches``.
 
     Args:
         length: Number of samples.

@@ -137,7 +137,7 @@ class Embedding(ABC, nn.Module):
 
     @property
     def device(self) -> str:
-        """Where the embedding computes: ``"cpu"``, ``"cuda:0"``, ... (``to`` moves it)."""
+        """The device of the embedding: ``"cpu"``, ``"cuda:0"``, ... (``to`` moves it)."""
         return str(self.state_index.device)
 
     @property

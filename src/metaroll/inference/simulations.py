@@ -64,7 +64,7 @@ class Simulations(NamedTuple):
 
     @property
     def usable(self) -> Simulations:
-        """Those without NaN and infinity."""
+        """The simulations without NaN and infinity."""
         kept = self.succeeded
         return self if kept.all() else Simulations(self.thetas[kept], self.features[kept], self.names)
 

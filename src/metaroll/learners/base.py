@@ -486,7 +486,7 @@ class _SamplesTasks(Protocol):
 
 @runtime_checkable
 class _DrawsTasks(Protocol):
-    """What a ``TaskSampler`` has besides ``sample``."""
+    """Members of a ``TaskSampler`` besides ``sample``."""
 
     @property
     def updates(self) -> list[EnvUpdate] | None: ...

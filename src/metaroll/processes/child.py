@@ -64,7 +64,7 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """The process id."""
         return self._process.pid
 
     @property
@@ -78,7 +78,7 @@ class Child:
         return [] if self._closed else self._lines.new()
 
     def last_words(self) -> str:
-        """Its output after the last line about progress, and what has killed it, if something has."""
+        """The output after the last line about progress, and the cause of death if the process was killed."""
         words, code = self._words if self._closed else self._lines.words(), self.returncode
         if code is None or code >= 0:
             return words

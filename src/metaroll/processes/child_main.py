@@ -19,7 +19,7 @@ from collections.abc import Callable
 __all__ = ["GRACE_SECONDS", "main", "mark_by_limit"]
 
 GRACE_SECONDS = 5.0
-"""How long a child may take to end in order."""
+"""Seconds that a child may take to end in order."""
 
 _LOOK_MS = 1000
 

@@ -31,7 +31,7 @@ PIPE = subprocess.PIPE
 """Output goes to this process (``stdout`` and ``stderr`` of ``ChildProcess``)."""
 
 _REAP_S = 10.0
-"""How long the end of a killed process is waited for: one that hangs in the system (e.g. a dead disk) may never end."""
+"""Seconds to wait for the end of a killed process: one that hangs in the system (e.g. a dead disk) may never end."""
 
 
 @final
@@ -84,7 +84,7 @@ class ChildProcess:
             lineage.replace(_family.program, "") if _family.program else lineage
         ) + self._name
         self.stdout: IO[bytes] | None = None
-        """Its output, if it is piped."""
+        """The output, if it is piped."""
         self.stderr: IO[bytes] | None = None
         theirs = None
         try:
@@ -242,7 +242,7 @@ class _Family:
             mark_by_limit(self.first_limit + guard.GUARDED_LIMITS - 1)  # the last one, which no child gets
 
     def pids(self) -> set[int]:
-        """Those that have not ended."""
+        """The processes that have not ended."""
         with self._lock:
             return {child.pid for child in self._living if child.returncode is None}
 

@@ -11,7 +11,7 @@ _MOST_TEXT = 10_000
 
 
 def ending(code: int) -> str:
-    """How a process ended with the exit status ``code`` (negative: the number of the signal that killed it)."""
+    """The end of a process, in words, from its exit status ``code`` (negative: number of the signal that killed it)."""
     if code >= 0:
         return f"it exited with status {code}"
     try:

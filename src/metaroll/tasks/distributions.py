@@ -1,4 +1,4 @@
-"""How single domain parameters vary: distributions that can be adapted."""
+"""Distributions of single domain parameters, which can be adapted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the constants of a simulation are, through all wrappers: checked, set and read by name.
+"""Access to the constants of a simulation through all wrappers: checked, set and read by name.
 
 An environment offers them in one of these ways, looked for in this order:
 

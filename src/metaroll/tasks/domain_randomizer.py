@@ -234,7 +234,7 @@ class DomainRandomizer(RandomDomains):
 
 
 class RandomizationRange(NamedTuple):
-    """How far a parameter varies around its nominal value.
+    """Range of a parameter around its nominal value.
 
     Attributes:
         kind: ``"normal"`` or ``"uniform"``.

@@ -65,7 +65,7 @@ def task_side(task: Any, test_share: float) -> Side:
 
 
 def _place(task: Any) -> int:
-    """Where the hash of a task lies, from 0 to 2^64."""
+    """Hash of a task, from 0 to 2^64."""
     key = task_key(task)
     if not isinstance(key, str):
         raise TypeError(

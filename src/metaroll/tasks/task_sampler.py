@@ -43,7 +43,7 @@ class TaskSampler(ABC):
 
     @property
     def n_tasks(self) -> int | None:
-        """How many tasks there are; ``None`` if unknown or without end."""
+        """Number of tasks; ``None`` if unknown or infinite."""
         return None
 
     @property

@@ -102,7 +102,7 @@ def check_learner(
 
 @dataclass(frozen=True)
 class _Outcome:
-    """Where a run has ended: all that must be the same in two runs that are alike."""
+    """The final state of a run: everything that must be the same in two identical runs."""
 
     state: Any
     buffers: Any
@@ -306,7 +306,7 @@ class _Kit:
                 raise ConformanceError(rule, f"{message}, {name} is not what was saved: {difference}", hint)
 
     def _outcome(self, runner: LocalRunner, folder: Path) -> _Outcome:
-        """Where ``runner`` has ended, in copies."""
+        """The final state of ``runner``, in copies."""
         learner = runner.algo
         rows = [row for row in read_metrics(folder) if row["phase"] != "time"]
         state, buffers = own_copy(learner.state_dict()), own_copy(learner.buffers_state_dict())

@@ -32,7 +32,7 @@ _BLOCK = 8
 """Rows in each call of a policy that is not ``width_independent``, as the engine calls it."""
 
 _RELATIVE, _ABSOLUTE = 1e-4, 1e-5
-"""How near stacked parameters are to shared ones, which other products of matrices compute in float32."""
+"""Tolerance between stacked and shared parameters, since different matrix products compute them in float32."""
 
 
 def check_policy(
@@ -501,7 +501,7 @@ def _close(a: Any, b: Any) -> bool:
 
 
 def _layout_of(policy: nn.Module) -> ParameterLayout:
-    """What ``acting_parameters`` are of the module."""
+    """The layout of the parameters that the module acts with."""
     return policy.parameter_layout() if isinstance(policy, ActingPolicy) else ParameterLayout.of(policy)
 
 

@@ -18,7 +18,7 @@ from metaroll.testing.shared import check_factory, difference_of, globals_untouc
 __all__ = ["check_sampler"]
 
 _END_SECONDS = 5.0
-"""How long worker processes may take to end."""
+"""Seconds that worker processes may take to end."""
 
 
 def check_sampler(

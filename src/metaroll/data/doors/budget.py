@@ -1,4 +1,4 @@
-"""How much a file may take when it is read, so that a small one cannot fill the machine."""
+"""Limits on the memory that reading a file may take, so that a small file cannot fill the machine."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Budget:
 
     @classmethod
     def of_file(cls, size: int, factor: int, max_bytes: int = MAX_BYTES, hint: str = "") -> Budget:
-        """That of a file of ``size`` bytes, which may take ``factor`` times as many in any case."""
+        """The budget for a file of ``size`` bytes, which may always take ``factor`` times its size."""
         return cls(max(max_bytes, factor * size), hint)
 
     def beside(self) -> Budget:

@@ -17,7 +17,7 @@ from metaroll.errors import LARGEST_SEED, DamagedFileError
 __all__ = ["json_lines", "parse_json", "parse_json_line", "read_json", "read_json_dict"]
 
 _MAX_BYTES = 2**26
-"""Of a file of results, or of settings."""
+"""Limit for a file of results, or of settings."""
 _LEAST = 2**28
 _FACTOR = 16
 """A file may take this many times its own size in any case."""
@@ -80,7 +80,7 @@ def _integer_of(data: bytes) -> Callable[[str], int]:
 
 
 def _depth(data: bytes) -> int:
-    """How deep lists and dicts are inside each other."""
+    """Nesting depth of lists and dicts."""
     marks = np.frombuffer(_TEXTS.sub(b"", data), dtype=np.uint8)
     return int(np.cumsum(_STEPS[marks], dtype=np.int64).max(initial=0))
 

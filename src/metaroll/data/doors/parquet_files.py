@@ -76,7 +76,7 @@ class ParquetTable:
             self.schema, self.num_rows = parquet.schema_arrow, int(facts.num_rows)
             leaves = [parquet.schema.column(i) for i in range(facts.num_columns)]
         self._is_repeated = [leaf.max_repetition_level > 0 for leaf in leaves]
-        """Of each column of pages: whether a row may have many entries, as those of lists."""
+        """Whether a row may have many entries, as in lists, for each column of pages."""
         self._chunks = _chunks(file, len(leaves))
         if self.num_rows < 0:
             raise DamagedFileError(f"it declares {self.num_rows} rows")

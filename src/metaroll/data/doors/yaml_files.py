@@ -19,7 +19,7 @@ _MOST_BYTES = 2**18
 _MOST_ENTRIES = 10_000
 _MOST_DEPTH = 20
 _MOST_DIGITS = 200
-"""Of an integer, in any notation, with signs, zeros and underscores."""
+"""Maximum length of an integer, in any notation, with signs, zeros and underscores."""
 
 
 def read_yaml(path: str | Path, error: type[DamagedFileError] = DamagedFileError, hint: str = "") -> dict[str, Any]:

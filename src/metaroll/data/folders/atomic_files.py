@@ -19,7 +19,7 @@ __all__ = ["checksum", "flush_folder", "named_errors", "temporary_path", "write_
 
 
 def temporary_path(path: Path) -> Path:
-    """Where the new content of ``path`` grows until it is complete: ``.NAME.PROCESS-RANDOM.tmp``, new in each call."""
+    """Temporary path for the new content of ``path``: ``.NAME.PROCESS-RANDOM.tmp``, different in each call."""
     # Processes and threads that write the same file must not write into each other's content.
     return path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
 

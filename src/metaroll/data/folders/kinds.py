@@ -80,7 +80,7 @@ class Layout:
         return [(re.compile(text), layout) for text, layout in self.folders.items()]
 
     def place_of(self, name: str) -> int | None:
-        """Where a file comes in the order of removal; ``None`` for one that we do not write."""
+        """Position of a file in the order of removal; ``None`` for one that metaroll does not write."""
         return next((i for i, pattern in enumerate(self._files) if pattern.fullmatch(name)), None)
 
     def folder(self, name: str) -> Layout | None:

@@ -134,7 +134,7 @@ class NamedEnv:
         return None if _find is None else _find(self.name)
 
     def constructor(self) -> Constructor | None:
-        """Its constructor; ``None`` for ids of Gymnasium (and for unknown names)."""
+        """The constructor; ``None`` for ids of Gymnasium (and for unknown names)."""
         if self._registered is not None:
             return self._registered
         return None if self.known is None else self.known.constructor

@@ -161,7 +161,7 @@ class _Robot(_Mujoco):
         return np.arange(env.observation_space.shape[0]) < self.size(env) - self._hidden(env)
 
     def _hidden(self, env: Any) -> int:
-        """How many of the first positions are not shown."""
+        """Number of the first positions that are not observed."""
         return self._ground if getattr(env, "_exclude_current_positions_from_observation", True) else 0
 
 

@@ -142,7 +142,7 @@ class ClassicSimulator(Simulator):
 
 
 def _within(low: float, high: float, uniform: np.ndarray) -> np.ndarray:
-    """As ``Generator.uniform(low, high)``."""
+    """The arithmetic of ``Generator.uniform(low, high)``."""
     return low + (high - low) * uniform
 
 

@@ -1,4 +1,4 @@
-"""Where environments come from: every way to name one, as one object that makes them, one by one or as slots."""
+"""Sources of environments: one object for every way to name an environment, which makes them one by one or as slots."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class EnvSource:
 
     @property
     def name(self) -> str:
-        """Its name in ``config.yaml`` and messages; empty if it has none."""
+        """The name in ``config.yaml`` and messages; empty if there is none."""
         return self.known.name
 
     @property
@@ -202,7 +202,7 @@ _UNNAMED = KnownName("")
 
 
 class _BatchedForm(NamedTuple):
-    """How many of an environment are stepped as arrays."""
+    """The form in which many copies of an environment are stepped as arrays."""
 
     kind: SlotsKind
     accepts: Callable[[Sequence[RolloutPlan]], bool]
@@ -290,7 +290,7 @@ def _kind_of_env(env: Any, plans: Sequence[RolloutPlan]) -> SlotsKind:
 
 
 def _batched_form(env: Any) -> _BatchedForm | None:
-    """How ``env`` is stepped as a batch: its own simulator, or those that replace Gymnasium's environments."""
+    """The batched simulator of ``env``: its own, or one that replaces Gymnasium's environment."""
     if is_batched(env):
         inner = without_checks(env)
         kind = _kind_of_simulator(getattr(env, "unwrapped", env))

@@ -66,7 +66,7 @@ class Rules(ABC):
         return actions
 
     def draw(self, generator: np.random.Generator, qpos: np.ndarray, qvel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Where an episode starts, near the positions and velocities of the model file (not to be changed)."""
+        """Initial state of an episode, near the positions and velocities of the model file (not to be changed)."""
         return qpos, qvel
 
     @abstractmethod

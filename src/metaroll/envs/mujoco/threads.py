@@ -103,5 +103,5 @@ def _end(jobs: SimpleQueue[tuple[Loop, Iterator[int], SimpleQueue[None]] | None]
 
 
 def num_processors() -> int:
-    """How many processors this process may use."""
+    """Number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1

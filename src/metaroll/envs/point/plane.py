@@ -92,7 +92,7 @@ class DrawnPlane:
     drawn_reach: ClassVar[float]
     """The square [-drawn_reach, drawn_reach]^2 is drawn."""
     goal_radius: float = 0.0
-    """Where the goal counts as reached; 0 draws no such area."""
+    """Radius in which the goal counts as reached; 0 draws no such area."""
     simulator: Any
     render_mode: str | None
     _rows: Any

@@ -104,7 +104,7 @@ def _draw_qube(canvas: Canvas, model: SimModel, state: np.ndarray, memory: np.nd
     scale = 800.0
 
     def seen(x: float, y: float, z: float) -> Point:
-        """Where a point in m is seen: x to the right, y away from the viewer, z up."""
+        """Pixel of a point in m: x to the right, y away from the viewer, z up."""
         return WIDTH / 2 + scale * x, 150.0 + scale * (0.9 * z + 0.4 * y)
 
     theta, alpha = state[0], state[1]
@@ -155,7 +155,7 @@ def _draw_ball_balancer(canvas: Canvas, model: SimModel, state: np.ndarray, memo
 
 
 def _draw_catapult(canvas: Canvas, model: SimModel, state: np.ndarray, memory: np.ndarray, params: Params) -> None:
-    """How high it was thrown, on a logarithmic scale."""
+    """Draw the height of the throw, on a logarithmic scale."""
     ground, base = 50.0, (WIDTH / 2, 50.0)
     canvas.line([(40, ground), (WIDTH - 40, ground)], PALE, 4)
     canvas.polygon([(base[0] - 40, ground), (base[0] + 40, ground), (base[0], ground + 26)], BLUE)

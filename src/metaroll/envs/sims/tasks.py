@@ -266,7 +266,7 @@ class _DesiredState(SimTask, ABC):
 
     @abstractmethod
     def error(self, state: Columns, xp: Any) -> Columns:
-        """How far the desired state is from the present one."""
+        """Distance of the desired state from the current one."""
 
     def step_reward(
         self, state: Columns, action: Columns, following: Columns, remaining: Column, scales: Constants, xp: Any

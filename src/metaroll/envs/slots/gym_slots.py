@@ -401,7 +401,7 @@ def env_name(env: Any) -> str:
 
 
 def _action_converter(space: gymnasium.Space, num_slots: int) -> Callable[[Any, list[int]], list[Any]]:
-    """How a batch of actions becomes one action per slot, in memory that belongs to the environment."""
+    """A function that splits a batch of actions into one action per slot, in memory that belongs to the environment."""
     if not isinstance(space, gymnasium.spaces.Box | gymnasium.spaces.Discrete):
 
         def to_elements(actions: Any, live: list[int]) -> list[Any]:

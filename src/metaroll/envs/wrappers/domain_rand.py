@@ -168,7 +168,7 @@ class DomainRandWrapper(ChainWrapper, ABC):
             memory["values"][row] = update.task if isinstance(update, DomainParamUpdate) else {}
 
     def row_params(self, params: dict[str, Any] | None, memory: Memory, row: int) -> dict[str, Any] | None:
-        """Those inside, and those that were chosen."""
+        """Domain parameters inside, and the chosen ones."""
         return {**memory["values"][row], **(params or {})}
 
     def row_kinds(self, memory: Memory, rows: np.ndarray) -> list[int]:
@@ -318,12 +318,12 @@ class MetaDomainRandWrapper(ChainWrapper):
 
     @property
     def randomizer(self) -> RandomDomains:
-        """That of the wrapper inside."""
+        """The randomizer of the wrapper inside."""
         return self._inside().randomizer
 
     @property
     def buffer(self) -> list[dict[str, float]] | None:
-        """That of a ``DomainRandWrapperBuffer`` inside, otherwise ``None``."""
+        """The buffer of a ``DomainRandWrapperBuffer`` inside, otherwise ``None``."""
         inner = self._inside()
         return inner.buffer if isinstance(inner, DomainRandWrapperBuffer) else None
 

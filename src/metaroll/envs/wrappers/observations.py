@@ -114,7 +114,7 @@ class ObsPartialWrapper(_ObsWrapper):
 
     @property
     def env_spec(self) -> EnvSpec:
-        """That of the environment inside, for the entries that are shown."""
+        """The spec of the environment inside, for the entries that are shown."""
         inner = spec_of(self.env)
         return replace(
             inner,

@@ -67,7 +67,7 @@ class OwnParamsWrapper(ChainWrapper, ABC):
 
     @property
     def domain_param(self) -> dict[str, Any]:
-        """Those that the environment reports, and the own ones."""
+        """Domain parameters that the environment reports, and the wrapper's own."""
         return {**(domain_params_of(self.env) or {}), **self.present_params()}
 
     @domain_param.setter
@@ -130,7 +130,7 @@ class OwnParamsWrapper(ChainWrapper, ABC):
         self.write_params(memory, rows, own)
 
     def row_params(self, params: dict[str, Any] | None, memory: Memory, row: int) -> dict[str, Any] | None:
-        """Those inside, and the own ones."""
+        """Domain parameters inside, and the wrapper's own."""
         return {**(params or {}), **self.row_own(memory, row)}
 
     def row_kinds(self, memory: Memory, rows: np.ndarray) -> list[Any]:

@@ -53,7 +53,7 @@ class DomainParamTransformWrapper(ChainWrapper):
 
     @property
     def domain_param(self) -> dict[str, Any]:
-        """Those that the environment reports, transformed."""
+        """Domain parameters that the environment reports, transformed."""
         params = domain_params_of(self.env)
         return self.forward(read_domain_params(self.env, list(self.scales)) if params is None else params)
 
@@ -92,11 +92,11 @@ class DomainParamTransformWrapper(ChainWrapper):
         return table.with_updates(table.map_updates(self._inner_update))
 
     def taken_params(self, params: Mapping[str, float]) -> dict[str, Any]:
-        """What is made inside of those that are given transformed, transformed again."""
+        """Transformed domain parameters, completed by the environment inside."""
         return self.forward(super().taken_params(self.inverse(params)))
 
     def row_params(self, params: dict[str, Any] | None, memory: Memory, row: int) -> dict[str, Any] | None:
-        """Those inside, transformed."""
+        """Domain parameters inside, transformed."""
         return None if params is None else self.forward(params)
 
     def row_kinds(self, memory: Memory, rows: np.ndarray) -> list[None]:

@@ -100,7 +100,7 @@ class TrialWrapper(ChainWrapper):
 
     @property
     def env_spec(self) -> EnvSpec:
-        """That of the environment inside, with the additional entries and the limit of a trial."""
+        """The spec of the environment inside, with the additional entries and the limit of a trial."""
         inner = spec_of(self.env)
         names = (*(f"last_action_{i}" for i in range(self._num_actions)), "last_reward", "last_done")
         return replace(
@@ -254,7 +254,7 @@ class TrialUpdate(EnvUpdate):
 
 
 def _bounds(space: gymnasium.Space) -> tuple[np.ndarray, np.ndarray]:
-    """Of a Box, flat, or of the one-hot entries of a Discrete space."""
+    """Number of entries of a flat Box, or of the one-hot encoding of a Discrete space."""
     if isinstance(space, Discrete):
         return np.zeros(int(space.n), np.float32), np.ones(int(space.n), np.float32)
     assert isinstance(space, Box)

@@ -113,7 +113,7 @@ class MultiStart(Search[MultiStartState]):
         return [place for place in places if not self.search.stop(state.runs[place])] or list(places)
 
     def num_candidates(self, state: MultiStartState) -> int:
-        """Those of all active starts."""
+        """Number of candidates of all active starts."""
         return sum(self.search.num_candidates(state.runs[place]) for place in self._active(state))
 
     def ask(self, state: MultiStartState, generator: np.random.Generator) -> np.ndarray:

@@ -73,7 +73,7 @@ _UNREAD = 141
 """The exit status that shells report for programs ended by SIGPIPE."""
 _TRACEBACK_FLAG = "--traceback"
 _PATIENCE_S = 3.0
-"""How long a finished command waits for threads that an environment has left running."""
+"""Seconds that a finished command waits for threads that an environment has left running."""
 
 
 class _Terminated(KeyboardInterrupt):

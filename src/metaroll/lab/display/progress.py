@@ -1,4 +1,4 @@
-"""What a user sees while a run trains: a live table in a terminal, plain lines elsewhere."""
+"""The display of a run in training: a live table in a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 

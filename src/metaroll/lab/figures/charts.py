@@ -1,4 +1,4 @@
-"""What the charts of a run show: curves, intervals, reference lines, labels. ``figures.plots`` draws them."""
+"""The content of a run's charts: curves, intervals, reference lines, labels. ``figures.plots`` draws them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ Values = Mapping[str, Any]
 
 
 class LineStyle(NamedTuple):
-    """How a reference line is drawn: color, lengths of dashes and gaps, and where in them it begins."""
+    """Style of a reference line: color, lengths of dashes and gaps, and the offset at which it begins in them."""
 
     color: str
     dashes: tuple[float, ...]
@@ -106,7 +106,7 @@ class Curve:
 
     @property
     def bounds(self) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-        """Where both bounds are known, and these, ``(K,)`` each; ``None`` without any."""
+        """Positions, lower and upper bounds where both are known, ``(K,)`` each; ``None`` if there are none."""
         if self.low is None or self.high is None:
             return None
         known = np.isfinite(self.low) & np.isfinite(self.high)
@@ -265,13 +265,13 @@ def axis_label(name: str) -> str:
 
 
 def line_styles(names: Sequence[str]) -> dict[str, LineStyle]:
-    """How reference lines of these names are drawn, each everywhere in the same way."""
+    """Styles of reference lines by name, the same in all charts."""
     others = cycle(_OTHER_STYLES)
     return {name: _STYLES.get(name) or next(others) for name in names}
 
 
 def interval_text(values: Values, over: str = "tasks") -> str:
-    """What the intervals of a stored evaluation are; over repetitions, where its tasks are all there are."""
+    """A description of the intervals of a stored evaluation; over repetitions if the family has no other tasks."""
     over = "repetitions" if values.get("all_tasks") else over
     return f"95 % {_METHODS.get(values.get('interval_method', ''), 'bootstrap')} interval over {over}"
 
@@ -281,7 +281,7 @@ def _tasks(count: int, kind: str = "held-out") -> str:
 
 
 def _kind(values: Values) -> str:
-    """What the tasks of a stored evaluation are to the agent."""
+    """The role of the tasks of a stored evaluation: held-out or training tasks."""
     return str(values.get("tested_on", "held-out"))
 
 
@@ -467,7 +467,7 @@ _FEWEST_TASKS = 2
 
 
 def _places(rows: Sequence[Values]) -> tuple[str, np.ndarray]:
-    """Where tasks stand in a chart ``(M,)``: name and values of their one number, or no name and their rank."""
+    """Positions of tasks in a chart ``(M,)``: name and values of their single number, or no name and their rank."""
     pairs = [str(row.get("task", "")).split("=") for row in rows]
     heads = {pair[0] for pair in pairs}
     if len(heads) == 1 and all(len(pair) == 2 and _is_number(pair[1]) for pair in pairs):

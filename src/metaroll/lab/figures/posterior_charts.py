@@ -62,7 +62,7 @@ def marginal_charts(
 
 
 def pair_fields(names: Sequence[str], draws: np.ndarray) -> list[Field]:
-    """How often each pair of parameters was drawn, as shares of the draws ``(n, d)``."""
+    """Histogram of each pair of parameters, as shares of the draws ``(n, d)``."""
     fields = []
     for i, j in itertools.combinations(range(len(names)), 2):
         counts, x, y = np.histogram2d(draws[:, i], draws[:, j], bins=_PAIR_BINS)

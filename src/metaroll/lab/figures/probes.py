@@ -1,4 +1,4 @@
-"""What MuJoCo draws with where there is no screen, tried in a process of its own: a driver may crash or hang."""
+"""MuJoCo's rendering backend on a machine without a screen, tried in a child process: a driver may crash or hang."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from metaroll.processes.children import PIPE, ChildProcess
 __all__ = ["can_draw", "without_screen"]
 
 _BACKENDS = ("egl", "osmesa")
-"""What needs no screen; OSMesa needs no GPU, either."""
+"""Backends that need no screen; OSMesa needs no GPU, either."""
 _ENV = "HalfCheetah-v5"
 _VARIABLE = "MUJOCO_GL"
 

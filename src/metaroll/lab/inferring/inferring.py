@@ -250,7 +250,7 @@ def _method(prior: Prior, options: InferenceOptions, **kept: Any) -> NPDR | Baye
 def _marks(
     name: str, followed: Followed, sampler: SimRolloutSamplerForSBI, prior: Prior, options: InferenceOptions
 ) -> dict[str, Any]:
-    """What simulations depend on besides parameters and seeds: only simulations with the same marks are reused."""
+    """Everything besides parameters and seeds that simulations depend on; only those with the same marks are reused."""
     return {
         "env": name,
         "features": options.features,

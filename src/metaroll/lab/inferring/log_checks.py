@@ -23,7 +23,7 @@ _EPISODES, _STEPS = 5, 100
 
 
 def doubts_about(source: EnvSource, rollouts: Sequence[StepSequence]) -> list[str]:
-    """What ``metaroll import-log`` reports: a lag that is clearly not 0, findings of ``check_log``, and gaps."""
+    """The report of ``metaroll import-log``: a lag that is clearly not 0, findings of ``check_log``, and gaps."""
     env = source.make()
     try:
         simulated, dt = random_rollouts(env), time_step_of(env)

@@ -206,7 +206,7 @@ def _gaps(pauses: np.ndarray, long: np.ndarray, first: int) -> tuple[Gap, ...]:
 
 
 def gap_times(grid: Grid, first: int) -> list[list[float]]:
-    """When gaps longer than a step begin and end, in s; rows of the grid begin with row ``first`` (from 0) of a log."""
+    """Begin and end, in s, of gaps longer than a step; rows of the grid begin with row ``first`` (from 0) of a log."""
     rows = [gap.row - 1 - first for gap in grid.timing.gaps]
     ends = [grid.row_times[[row - 1, row]].tolist() for row in rows]
     return [[begin, end] for begin, end in ends if is_gap(end - begin, grid)]

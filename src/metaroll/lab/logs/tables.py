@@ -27,7 +27,7 @@ LOG_SUFFIXES = (".csv", ".npz", ".parquet")
 _MISSING = {"", "nan", "null", "none", "na", "n/a", "-"}
 _TRUTH = {"true": 1.0, "false": 0.0}
 _STAMP = re.compile(r"\d{4}-\d\d-\d\d|\d\d?:\d\d")
-"""How time stamps begin: a date, or a time of day."""
+"""The beginning of a time stamp: a date, or a time of day."""
 _DELIMITERS = ",;\t"
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _EXACT = Context(prec=60)
@@ -52,7 +52,7 @@ class LogTable:
     before_rows: int | None = None
 
     def place(self, row: int, column: str) -> str:
-        """How messages name an entry; ``row`` counts from 0 here and from 1 there."""
+        """The name of an entry in messages; ``row`` counts from 0 here and from 1 there."""
         line = "" if self.before_rows is None else f" (line {row + 1 + self.before_rows})"
         return f"{self.source}: row {row + 1}{line}, column {column!r}"
 

@@ -21,7 +21,7 @@ STANDS_FOR_EVALUATION = ("return_after", "return_mean")
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What is known about a run.
+    """The facts about a run that its report shows.
 
     Attributes:
         name: Name of its folder.

@@ -93,7 +93,7 @@ def _is_run(folder: Path) -> bool:
 
 
 def read_run(folder: Path) -> RunReport:
-    """What is known about the run in ``folder``; never raises."""
+    """Facts about the run in ``folder``; never raises."""
     running = is_locked(folder)
     facts: dict[str, Any] = {}
     problems: list[str] = []

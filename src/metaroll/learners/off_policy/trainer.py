@@ -1,4 +1,4 @@
-"""What the learners of this folder train: networks, their optimizers, and the noise of gradient steps."""
+"""The trainable parts of the learners in this folder: networks, their optimizers, and the noise of gradient steps."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ _NEVER = 1 << 30
 """Code of a row without a bad number."""
 
 _LOOKED_AT = ("action", "observation", "reward")
-"""Where bad numbers are searched for, in the order in which they arise within a step."""
+"""Fields that are checked for non-finite numbers, in the order in which they arise within a step."""
 
 
 # -- on the device -----------------------------------------------------------------------------------------------------

@@ -139,7 +139,7 @@ class _Grid(NamedTuple):
 
 @dataclass
 class _Place:
-    """Where the steps of a block belong.
+    """Destination of the steps of a block.
 
     Attributes:
         source: Which of its K E entries are wanted; all: a slice.

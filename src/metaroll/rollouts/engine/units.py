@@ -1,4 +1,4 @@
-"""How plans are cut into units of work. A rollout depends on its plan alone, so the cut changes speed, not results."""
+"""Division of plans into units of work. A rollout depends only on its plan, so units change speed, not results."""
 
 from __future__ import annotations
 

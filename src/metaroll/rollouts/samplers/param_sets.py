@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 _RTOL = 1e-5
-"""How far a parameter may be from what was commanded: NumPy's doubles go through float32 in ``sbi``."""
+"""Relative tolerance of a parameter: NumPy's doubles pass through float32 in ``sbi``."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Where simulated segments of recorded rollouts start: in recorded states, or in those that were observed."""
+"""Initial states of simulated segments of recorded rollouts: recorded states, or states from observations."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ _CHECK_S, _LOST_S = 5.0, 12.0
 whole one, Ray ends us)."""
 
 _END_S = 2.0
-"""How long it is waited for what tidies up after a cluster was lost."""
+"""Seconds to wait for the clean-up after a cluster was lost."""
 
 _T = TypeVar("_T")
 

@@ -29,7 +29,7 @@ _DEAF_S = 10.0
 """An actor that has not answered for so long counts as stopped: it has nothing else to do."""
 
 _ROOM_S = 15.0
-"""How long a worker waits for a processor of its own; then it shares processors."""
+"""Seconds that a worker waits for its own processor, before it shares one."""
 
 _LARGE = 100_000
 """Commands of at least this many bytes go through the object store, where they are sent to each node once."""
@@ -254,7 +254,7 @@ class RayTransport:
 
 
 def _own_paths() -> list[str]:
-    """Where this process finds modules that are not installed; a node may have others installed elsewhere."""
+    """Folders in which this process finds modules that are not installed; other nodes may have them elsewhere."""
     installed = tuple({os.path.realpath(prefix) + os.sep for prefix in (sys.prefix, sys.base_prefix)})
     paths = [path or os.getcwd() for path in sys.path]
     return [path for path in paths if not os.path.realpath(path).startswith(installed)]

@@ -123,7 +123,7 @@ class Schedule:
         self.pinned: dict[int, deque[Job]] = {worker: deque() for worker in range(self.transport.num_workers)}
         self.restoring: dict[int, deque[Job]] = {}
         self.failed_starts = [0] * self.transport.num_workers
-        """How often each worker was lost before it was ready for a job."""
+        """Number of times that each worker was lost before it was ready for a job."""
         self.report: str | None = None
         """The status of the workers when one was given up last."""
         for job in jobs:

@@ -1,4 +1,4 @@
-"""How messages reach workers: not at all (serial), or over sockets to subprocesses; ``ray_transport`` is the third."""
+"""Transports of messages to workers: in this process (serial), or over sockets to subprocesses."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from metaroll.rollouts.workers.worker_main import BAD_CONNECTION
 __all__ = ["Health", "ProcessTransport", "SerialTransport", "Transport"]
 
 _EXIT_S = 1.0
-"""How long the exit status of a worker whose socket has closed is waited for."""
+"""Seconds to wait for the exit status of a worker whose socket has closed."""
 
 _READ_S = 1.0
 """After so long a worker has read what was sent, usually."""
 
 _ONE_THREAD: dict[str, str | None] = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-"""As many busy threads as workers, and the same bits for any number of cores."""
+"""One thread per worker: there are as many busy threads as workers, and the same bits for any number of cores."""
 
 
 class Health(NamedTuple):
@@ -57,7 +57,7 @@ class Transport(Protocol):
 
     num_workers: int
     starts: list[int]
-    """How often each worker was started."""
+    """Number of starts of each worker."""
 
     def send(self, worker: int, blob: bytes) -> None: ...
 

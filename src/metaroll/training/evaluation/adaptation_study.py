@@ -85,7 +85,7 @@ class AdaptationStudy:
         return {**numbers, "unit": self.shot_unit}
 
     def advantage(self, name: str) -> tuple[float, Interval]:
-        """How much more the adapted policy returns than a baseline, with its 95 % interval by sign flips.
+        """Advantage of the adapted policy's return over a baseline's, with its 95 % interval by sign flips.
 
         Over tasks, or over repetitions where the tasks are all there are.
         """
@@ -280,7 +280,7 @@ class _Parts:
 def _divergences(
     algo: HasPosterior, policies: Sequence[Any], references: Sequence[Any], repetitions: int
 ) -> np.ndarray | None:
-    """How far each cell's posterior is from another, ``(num_tasks, repetitions)``; ``None`` if one is not known."""
+    """Distance between two posteriors of each cell, ``(num_tasks, repetitions)``; ``None`` if one is not known."""
     divergences = [algo.posterior_divergence(policy, other) for policy, other in zip(policies, references, strict=True)]
     known = [value for value in divergences if value is not None]
     return np.array(known).reshape(-1, repetitions) if len(known) == len(divergences) else None

@@ -1,4 +1,4 @@
-"""How returns and their intervals are written: three significant digits, wherever numbers are shown."""
+"""Format of returns and their intervals: three significant digits, wherever numbers are shown."""
 
 from __future__ import annotations
 

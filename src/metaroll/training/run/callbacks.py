@@ -132,7 +132,7 @@ class StopAt(RunCallback):
         self._mean.add(epoch, metrics, as_algorithm(runner.algo).log_is_complete)
 
     def stop_reason(self, runner: RunInProgress) -> str | None:
-        """That the target is reached, with the number."""
+        """The reason if the target is reached, with the number; else ``None``."""
         value = self._mean.value
         if value is None or not (value <= self._target if self._minimize else value >= self._target):
             return None
@@ -165,7 +165,7 @@ class TimeBudget(RunCallback):
         """Nothing: the runner knows the time."""
 
     def stop_reason(self, runner: RunInProgress) -> str | None:
-        """That the time is up."""
+        """The reason if the time is up; else ``None``."""
         if runner.total_seconds < self._seconds:
             return None
         return f"the time budget of {self._text} is used up ({runner.total_seconds:.0f} s of training)"
@@ -263,7 +263,7 @@ class CallbackGroup(Stateful):
 
     @property
     def best(self) -> dict[str, Any] | None:
-        """What is known of the best snapshot, see ``RunCallback.best``."""
+        """The best snapshot so far, see ``RunCallback.best``."""
         return next((dict(service.best) for service in self._services.values() if service.best is not None), None)
 
     def keep_among(self, iterations: Collection[int]) -> None:

@@ -1,4 +1,4 @@
-"""Where a runner's rollouts come from: the rollout engine, or a garage sampler; workers are shared and start late."""
+"""Source of a runner's rollouts: the rollout engine, or a garage sampler; workers are shared and start late."""
 
 from __future__ import annotations
 
@@ -256,7 +256,7 @@ class RolloutSource:
         return self._engine
 
     def explorer(self, num_domains: int, num_init_states_per_domain: int) -> ParameterExplorationSampler:
-        """What rolls out many sets of parameters, on the same workers."""
+        """The sampler of many sets of parameters, on the same workers."""
         if self._choice.sampler_cls is not None:
             raise ValueError("sample_parameters needs the rollout engine: setup with sampler_cls None")
         self._check_agent()

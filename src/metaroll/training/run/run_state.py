@@ -50,7 +50,7 @@ class TrainArgs:
             check_whole("batch_size", self.batch_size)
 
     def to_dict(self) -> dict[str, Any]:
-        """What a snapshot keeps: all but the epoch to start with."""
+        """The content of a snapshot, except for the epoch to start with."""
         return {name: value for name, value in vars(self).items() if name != "start_epoch"}
 
 

@@ -29,7 +29,7 @@ __all__ = ["AdaptedAgent", "TaskProtocol"]
 @final
 @dataclass(frozen=True)
 class TaskProtocol:
-    """How the agent of a run explores a task and adapts to it: as in the evaluations of the run.
+    """Exploration of a task and adaptation to it by the agent of a run, as in the evaluations of the run.
 
     Attributes:
         row: The algorithm.

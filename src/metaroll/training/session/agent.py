@@ -607,7 +607,7 @@ def _names_in(config: Mapping[str, Any]) -> dict[str, str | None]:
 
 
 def _stopped_text(config: Mapping[str, Any], folder: Path) -> str:
-    """What remains of a run that was stopped, and how to continue."""
+    """The results of a run that was stopped, and how to continue."""
     done = load_snapshot(folder, "last").iteration
     if done == 0:
         return f"stopped before the first epoch was finished: nothing is learned yet; learn() continues in {folder}"

@@ -1,4 +1,4 @@
-"""Where the numbers of a run go beside ``metrics.jsonl``: TensorBoard, Weights & Biases, loggers of users.
+"""Loggers of a run's metrics besides ``metrics.jsonl``: TensorBoard, Weights & Biases, users' loggers.
 
 One that fails is left out.
 """

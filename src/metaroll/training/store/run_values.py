@@ -98,7 +98,7 @@ def address_of(config: Mapping[str, Any]) -> str | None:
 
 
 def kept_origins(config: Mapping[str, Any]) -> dict[str, str]:
-    """Where the plug-ins and the network of a run were from when it began: entry -> distribution, version and hash."""
+    """Origins of the plug-ins and the network of a run when it began: entry -> distribution, version and hash."""
     texts: dict[str, str] = {}
     for entry in (PLUGIN, ENV_PLUGIN, NETWORK):
         if isinstance(kept := config.get(entry), Mapping):

@@ -50,7 +50,7 @@ _TEMPORARY = re.compile(r"\.tmp-(\d{6,})")
 
 
 class SnapshotConfig(NamedTuple):
-    """Where a runner writes snapshots, and which it keeps (see ``Snapshotter``)."""
+    """The folder in which a runner writes snapshots, and those that it keeps (see ``Snapshotter``)."""
 
     snapshot_dir: str | Path
     snapshot_mode: str = "last"
@@ -384,7 +384,7 @@ class Snapshotter:
         self._remove_replaced()
 
     def _kept(self, present: Sequence[int]) -> list[int]:
-        """Those of ``present``, oldest first, that the mode keeps."""
+        """The snapshots of ``present``, oldest first, that the mode keeps."""
         wanted = [iteration for iteration in present if self._mode_wants(iteration)]
         if self.snapshot_mode not in _REPLACING:
             return wanted
