@@ -116,7 +116,7 @@ class DataError(MetarollError, KeyError):
 
 
 class NetworkError(MetarollError, TypeError):
-    """A network of the user's own cannot be used as it is."""
+    """A user's own network that cannot be used without changes."""
 
 
 class SpaceError(MetarollError, TypeError):
@@ -147,7 +147,7 @@ class DamagedFileError(MetarollError, ValueError):
     """A file is damaged, of another kind, no plain file, or takes more memory than it may.
 
     Attributes:
-        path: The file; ``None`` where that is not known.
+        path: The file; ``None`` if unknown.
         line: Its line, from 1; ``None`` where it has none.
     """
 
@@ -174,7 +174,7 @@ class DeviceError(MetarollError, RuntimeError):
     """A real device cannot be used any further; it has been stopped.
 
     Attributes:
-        rollout: The steps of the episode before the error, a ``StepSequence``; ``None`` where there is none.
+        rollout: The steps of the episode before the error, a ``StepSequence``; ``None`` if there is none.
         log: The file in which they are, or ``None``.
     """
 
@@ -303,7 +303,7 @@ class SlotError(MetarollError, RuntimeError):
     """An error in one of many slots that are stepped together: ``raise SlotError(slot, where) from error``.
 
     Attributes:
-        slot: Its number; ``None`` where that is not known.
+        slot: Its number; ``None`` if unknown.
         where: The failed part, in words; empty: the environment.
         others: Further slots that have failed at the same time, and how.
     """
@@ -387,7 +387,7 @@ def shortened(value: Any) -> str:
 
 
 def name_given(name: str) -> str | None:
-    """The name by which an option was given, inside ``named_as``; ``None`` where that is not known."""
+    """The name by which an option was given, inside ``named_as``; ``None`` if unknown."""
     return _CALLED.get().get(name)
 
 

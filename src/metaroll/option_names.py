@@ -46,7 +46,7 @@ def understood(
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """``values`` with the names of their options, instead of those of other libraries or of former versions.
 
-    What is no option under any name stays as it is, for ``unknown_options``.
+    What is no option under any name stays unchanged, for ``unknown_options``.
 
     Args:
         values: Name -> value.
@@ -260,7 +260,7 @@ def _of_the_command_line(name: str) -> str:
 def unknown_options(
     values: Iterable[str], known: Iterable[str], where: str, *, absent: Absent = True
 ) -> UnknownNameError | None:
-    """Error for the names in ``values`` that are no options, all at once; ``None`` where there are none.
+    """Error for the names in ``values`` that are no options, all at once; ``None`` if there are none.
 
     Args:
         values: Names that were given.

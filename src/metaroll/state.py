@@ -8,7 +8,7 @@ A part is an attribute, and its value decides how it is kept:
 - Generators of NumPy and of torch by their state, modules by their weights and buffers, optimizers of torch by their
   moments and settings; all of these are restored in place.
 - Objects with ``state_dict`` and ``load_state_dict``, another ``Stateful`` among them, by these. Among collected data
-  the first may take ``copy``, as ``Stateful.buffers_state_dict`` does. It stays as it is where ``None`` was saved in
+  the first may take ``copy``, as ``Stateful.buffers_state_dict`` does. It stays unchanged where ``None`` was saved in
   its place.
 - Named tuples and dataclasses by their fields, mappings by their keys, lists and tuples by their positions (``"0"``,
   ``"1"``; of plain values alone: as a list). They come back with the entries that are there; only a list of plain
@@ -49,7 +49,7 @@ _PLAIN = (bool, int, float, str)
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """A part that is kept in a way of its own.
+    """A part that is kept in its own way.
 
     Attributes:
         write: Its tree, of the owner.
@@ -134,7 +134,7 @@ class Stateful:
         """Bring up to date what follows from the parts: called when all of them have been restored."""
 
     def buffers_state_dict(self, copy: bool = True) -> Mapping[str, Any] | None:
-        """Collected data that only the newest snapshot keeps; ``None`` where there are none.
+        """Collected data that only the newest snapshot keeps; ``None`` if there are none.
 
         Args:
             copy: ``False`` allows views, for a caller that writes them to a file at once.
@@ -513,7 +513,7 @@ def _load_optimizer_tree(optimizer: Any, tree: Mapping[str, Any]) -> None:
         if wrong := [k for k, v in known.items() if isinstance(own.get(k), float) and not isinstance(v, int | float)]:
             raise ValueError(f"{wrong[0]} of group {i} must be a number, got {known[wrong[0]]!r}")
         groups.append({**own, **known, "params": own["params"]})
-    # Copies: torch would go on writing into the tensors of the tree.
+    # Copies: torch would continue writing into the tensors of the tree.
     state = {int(i): {k: _saved_value(v) for k, v in entry.items()} for i, entry in tree["state"].items()}
     _check_shapes(state, [parameter for group in optimizer.param_groups for parameter in group["params"]])
     optimizer.load_state_dict({"state": state, "param_groups": groups})

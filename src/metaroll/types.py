@@ -83,7 +83,7 @@ class EnvSpec:
 
     @classmethod
     def from_env(cls, env: Any) -> EnvSpec:
-        """Spec of a Gymnasium-like environment (its own ``env_spec`` if it has one); a spec is returned as it is."""
+        """Spec of a Gymnasium-like environment (its own ``env_spec`` if it has one); a spec is returned unchanged."""
         if isinstance(env, EnvSpec):
             return env
         own = getattr(env, "env_spec", None)
@@ -364,7 +364,7 @@ class Slots(ABC):
         raise NotImplementedError(f"{self.info.name} does not take its whole state")
 
     def states(self) -> np.ndarray | Sequence[np.ndarray | None] | None:
-        """States now, as in ``SlotStep.states``; ``None`` where they are not known."""
+        """States now, as in ``SlotStep.states``; ``None`` if unknown."""
         return None
 
     def time_step(self, slot: int) -> float | None:
@@ -496,7 +496,7 @@ class Policy(ABC):
         Args:
             contexts: Context of each rollout, or ``None``.
             generators: Source of each rollout's draws (e.g. a latent z).
-            domain_params: Domain parameters of each rollout's environment (``None`` where they are not known), for
+            domain_params: Domain parameters of each rollout's environment (``None`` if unknown), for
                 policies with ``info.takes_domain_params``.
         """
         return {}

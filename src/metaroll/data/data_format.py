@@ -234,7 +234,7 @@ def cat_arrays(items: Sequence[Any], data_format: str) -> Array:
 def own_copy(value: Any, *, keep_objects: bool = False) -> Any:
     """``value`` in its own memory: arrays, tensors and containers are copied with all that they hold.
 
-    Objects that cannot be copied are kept as they are; so are all that are no containers, with ``keep_objects``.
+    Objects that cannot be copied are kept unchanged; so are all that are no containers, with ``keep_objects``.
     """
     if type(value) in _FREQUENT:
         return value

@@ -36,7 +36,7 @@ def process_fields(
         bounds: First step of every rollout, then N, ``(R+1,)``.
         data_format: "numpy" or "torch".
         function: Takes one array ``(T, ...)`` and returns one with as many entries.
-        types: Types of leaves that are processed; the rest stays as it is.
+        types: Types of leaves that are processed; the rest stays unchanged.
 
     Raises:
         TypeError: No leaf is of these types.

@@ -53,7 +53,7 @@ class RolloutColumns:
         bounds: Where rollouts begin and end, ``(N + 1,)``.
         complete: Whether the last step of each is its end, bool ``(N,)``.
         infos: Constants of each rollout (``env_name``, ``domain_param``, ...); rollouts may share one dict.
-        own: Fields that not all of the rollouts have, or not at every step, by rollout; ``None`` where there are none.
+        own: Fields that not all of the rollouts have, or not at every step, by rollout; ``None`` if there are none.
         plans: The plan of each, where rollouts come from plans.
         common: Constants of all of them, as ``infos``.
         firsts: Steps that each rollout had taken before, ``(N,)``, where these are pieces; ``None``: they begin here.
@@ -323,7 +323,7 @@ class Rollouts(Sequence[StepSequence]):
         return self._of_spans(_chosen_spans(self._spans, self._starts, chosen))
 
     def sorted_by(self, order: np.ndarray) -> Rollouts:
-        """The same rollouts, sorted by ``order (N,)``, in columns of their own."""
+        """The same rollouts, sorted by ``order (N,)``, in their own columns."""
         if len(order) != len(self):
             raise ShapeError(f"order must have one entry per rollout ({len(self)},), got {len(order)}")
         if not len(self):
@@ -334,7 +334,7 @@ class Rollouts(Sequence[StepSequence]):
         return Rollouts([_gathered(parts, np.concatenate(numbers)[np.argsort(order, kind="stable")])])
 
     def with_column(self, name: str, values: np.ndarray) -> Rollouts:
-        """The same rollouts with other values of a field, in columns of their own.
+        """The same rollouts with other values of a field, in their own columns.
 
         Args:
             name: Of a field that all of them have, such as ``rewards``.

@@ -41,7 +41,7 @@ class StepSequence(StepStorage, Sequence[Step]):
     for any other field) is exact and never comes from another rollout. A concatenation (``concat``) holds N rows of
     them and keeps the final entries of its sub-rollouts apart; ``get_rollout`` puts them back in place.
 
-    Arrays are used as they are, not copied.
+    Arrays are used unchanged, not copied.
 
     Args:
         complete: False if the last step is not the end of its rollout, as in a mini-batch.
@@ -161,7 +161,7 @@ class StepSequence(StepStorage, Sequence[Step]):
                 return self._select(np.arange(start, stop, stride))
             if stop <= start:
                 raise ShapeError(f"{index} selects no step of a rollout of {self._length} steps")
-            # All of it stays as it is; a part gets the entry after its last step back in place.
+            # All of it stays unchanged; a part gets the entry after its last step back in place.
             return self._range(start, stop, append_final=stop - start < self._length)
         if _is_list(index):
             return self._select(as_indices(index, self._length))
@@ -288,7 +288,7 @@ class StepSequence(StepStorage, Sequence[Step]):
             rollout: The data.
             fcn: The function, called as ``fcn(<fcn_arg_name>=array, **process_fcn_kwargs)``.
             fcn_arg_name: Name of the argument that takes the array.
-            fcn_arg_types: Types that are processed; the rest stays as it is (``torch.Tensor`` for format "torch").
+            fcn_arg_types: Types that are processed; the rest stays unchanged (``torch.Tensor`` for format "torch").
             include_fields: Names of the fields to process; ``None`` means all.
             exclude_fields: Names of fields to leave as they are.
             **process_fcn_kwargs: Other arguments of the function.

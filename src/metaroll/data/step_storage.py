@@ -237,7 +237,7 @@ class StepStorage(ABC):
         return map_leaves(successors, getattr(self, name))
 
     def get_final_values(self, name: str, default: float | None = None) -> Any:
-        """Entries of a field after the last step of each sub-rollout, ``(R, ...)``; ``default`` where there is none.
+        """Entries of a field after the last step of each sub-rollout, ``(R, ...)``; ``default`` if there is none.
 
         Raises:
             DataError: There is no such field, or an entry is not stored and there is no ``default``.

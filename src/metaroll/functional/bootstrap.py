@@ -264,7 +264,7 @@ def _studentized(
 def _in_known(
     bounds: Callable[[np.ndarray, Any], Any], replications: np.ndarray, stat: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """``bounds(values, entry of stat)`` of the values of each column that are not NaN; NaN where there is none."""
+    """``bounds(values, entry of stat)`` of the values of each column that are not NaN; NaN if there is none."""
     if not np.isnan(replications).any():
         return bounds(replications, stat)
     low, high = np.full_like(stat, math.nan), np.full_like(stat, math.nan)

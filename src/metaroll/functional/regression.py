@@ -249,7 +249,7 @@ def state_features(
     loop = compiled("state_features", features.size)
     if loop is not None and steps.dtype.kind in "iu" and features.strides[1] == features.itemsize:
         stride = features.strides[0] // features.itemsize
-        # Contiguous from the first number to the last, as the loop wants it; the gaps between rows stay as they are.
+        # Contiguous from the first number to the last, as the loop wants it; the gaps between rows stay unchanged.
         flat = as_strided(features, (max(0, (count - 1) * stride + features.shape[1]),), (features.itemsize,))
         loop(
             np.require(observations, np.float64, ["C", "W"]),

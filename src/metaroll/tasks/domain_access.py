@@ -149,7 +149,7 @@ def set_domain_params(env: Any, params: Mapping[str, float]) -> None:
 
 
 def read_domain_params(env: Any, names: Iterable[str]) -> dict[str, float]:
-    """Present values of ``names``, and of what has been set in the simulator's model besides.
+    """Current values of ``names``, and of what has been set in the simulator's model besides.
 
     Left out are names of several entries that differ from one another (``dof_damping`` of a robot).
     """

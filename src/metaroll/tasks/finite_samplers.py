@@ -139,7 +139,7 @@ class EnvPoolSampler(TaskSampler):
     def grow_pool(self, new_size: int) -> None:
         """Add copies of random environments of the pool until there are ``new_size``.
 
-        A pool of that size, or a larger one, stays as it is. No environment is copied again before all others have
+        A pool of that size, or a larger one, stays unchanged. No environment is copied again before all others have
         been. Each copy is given its own generators, seeded from the sampler's, or it would repeat its original.
         """
         missing = check_whole("new_size", new_size, 0) - len(self._envs)

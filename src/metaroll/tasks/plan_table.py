@@ -73,7 +73,7 @@ class PlanTable(Sequence[RolloutPlan]):
     Attributes:
         indices: Position of each rollout in its batch, ``(N,)``.
         seeds: Seed triples ``(N, 3)``, as ``stream_keys`` takes them.
-        max_steps: ``(N,)``, ``NO_LIMIT`` where there is none.
+        max_steps: ``(N,)``, ``NO_LIMIT`` if there is none.
         stop_on_done: bool ``(N,)``.
         eval: bool ``(N,)``.
         deterministic: Whether the rollout acts deterministically, bool ``(N,)``.

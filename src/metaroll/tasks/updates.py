@@ -67,7 +67,7 @@ class NewEnvUpdate(EnvUpdate):
 
 
 class ExistingEnvUpdate(EnvUpdate):
-    """Returns an environment that exists; the old one is left as it is, and never closed.
+    """Returns an environment that exists; the old one is left unchanged, and never closed.
 
     A copy of the update refers to the same environment; pickling it copies the environment, and
     warns, since changes made in another process do not come back.

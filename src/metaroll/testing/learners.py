@@ -274,7 +274,7 @@ class _Kit:
             return self._outcome(runner, folder)
 
     def _check_evaluation(self, runner: LocalRunner) -> None:
-        """Raise unless an evaluation leaves the learner as it is."""
+        """Raise unless an evaluation leaves the learner unchanged."""
         learner = runner.algo
 
         def parts() -> dict[str, Any]:
@@ -386,7 +386,7 @@ def _parameters(learner: Any) -> np.ndarray | None:
 
 
 def _acts_of(policy: Any, spec: EnvSpec) -> dict[str, Any]:
-    """Parameters of a policy, and what it does for fixed observations; empty where there is none."""
+    """Parameters of a policy, and what it does for fixed observations; empty if there is none."""
     if policy is None:
         return {}
     own = copy.deepcopy(as_policy(policy, spec))  # one that remembers is not to notice

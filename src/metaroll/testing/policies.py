@@ -63,7 +63,7 @@ def check_policy(
     - ``copies``: a pickled copy and a deep copy act with the same bits, and share no parameter with the original.
     - ``state_dict``: a policy made alike acts with the same bits after ``load_state_dict`` (of torch modules), whatever
       was in its parameters, in its buffers and in all other tensors and modules that are its attributes. Constants are
-      buffers with ``persistent=False``, and stay as they are.
+      buffers with ``persistent=False``, and stay unchanged.
     - ``globals``: no global generator is moved, and no setting of torch or NumPy changed.
     - ``bad_numbers``: NaN in an observation raises nothing, and other rows keep their bits.
 
@@ -98,7 +98,7 @@ def results_of(policy: Policy, spec: EnvSpec, num_rows: int = 4, num_steps: int 
     """Results of a policy in each step, for observations that are the same in every call of this function.
 
     Args:
-        policy: It is used as it is.
+        policy: It is used unchanged.
         spec: Spaces of what it acts in.
         num_rows: Number N of rows; two at least.
         num_steps: Steps of each rollout.
@@ -442,7 +442,7 @@ class _Kit:
         with torch.no_grad():
             for value in (*loading.state_dict(keep_vars=True).values(), *plain.values()):
                 if isinstance(value, torch.Tensor) and value.is_floating_point():
-                    value.add_(value.abs() + 0.125)  # no number stays as it is
+                    value.add_(value.abs() + 0.125)  # no number stays unchanged
         loading.load_state_dict(module.state_dict())
         hint = "register what act uses as parameter, buffer or module (a constant as a buffer with persistent=False)"
         if plain:

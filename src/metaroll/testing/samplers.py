@@ -49,7 +49,7 @@ def check_sampler(
         num_workers: Numbers of workers to compare.
         num_calls: Calls of each sampler, in turn.
         repeats: Whether every call gives the same, as that of a function with a seed does.
-        close: Closes it; ``None`` where there is nothing to close.
+        close: Closes it; ``None`` if there is nothing to close.
         expected: See ``seeds``; ``None`` leaves that out. The plans in ``rollout_info`` are not compared.
 
     Raises:

@@ -20,7 +20,7 @@ class Budget:
 
     Args:
         max_bytes: How many.
-        hint: A hint where they are not enough; empty where there is nothing.
+        hint: A hint where they are not enough; empty if there is nothing.
     """
 
     def __init__(self, max_bytes: int = MAX_BYTES, hint: str = "") -> None:

@@ -42,7 +42,7 @@ def named_errors(path: Path) -> Iterator[None]:
 def write_files(writers: Mapping[Path, Callable[[BinaryIO], object]]) -> None:
     """Write files that belong together: none of them changes before all are complete on disk.
 
-    If one cannot be written, nothing is left behind, and files that existed before stay as they were.
+    If one cannot be written, nothing is left behind, and files that existed before stay unchanged.
 
     Args:
         writers: Path -> function that writes the content into an open file.

@@ -122,7 +122,7 @@ def remove_folder(folder: str | Path, layout: Layout) -> bool:
     """Remove what we have written into ``folder``, and then itself; whether it is gone: files of others keep it.
 
     Args:
-        folder: The folder; nothing happens where there is none.
+        folder: The folder; nothing happens if there is none.
         layout: Its names.
 
     Raises:
@@ -157,7 +157,7 @@ def free_name(folder: str | Path, layout: Layout) -> None:
 
 
 def move_folder(folder: str | Path, target: str | Path) -> Path:
-    """Rename our folder to ``target``, where there is none, or an empty one; ``target``."""
+    """Rename our folder to ``target``, if there is none, or an empty one; ``target``."""
     os.rename(folder, target)
     return Path(target)
 

@@ -68,5 +68,5 @@ def truncate_to(path: str | Path, size: int) -> None:
 
 
 def remove_file(path: str | Path) -> None:
-    """Remove a file, or a link rather than what it points to; nothing happens where there is none."""
+    """Remove a file, or a link rather than what it points to; nothing happens if there is none."""
     Path(path).unlink(missing_ok=True)

@@ -88,7 +88,7 @@ def _mark_of(folder: Path) -> Kind | None:
 
 
 def _head(path: Path, size: int) -> bytes:
-    """The beginning of a plain file; nothing where there is none."""
+    """The beginning of a plain file; nothing if there is none."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -182,7 +182,7 @@ def take(folder: str | Path, kind: Kind, check: Callable[[], object] | None = No
     """The right to write into ``folder`` as one of ``kind``, which no other process then has.
 
     The caller has checked all that a user asked for: an error then leaves nothing in the folder, and its files
-    stay as they were. The order is that of the steps here: no name in the folder that is written is a link (the folder
+    stay unchanged. The order is that of the steps here: no name in the folder that is written is a link (the folder
     itself and those above it may be: the user has named them); what is there belongs there; the folder is made, and
     locked; both are checked again; a mark declares the kind of the folder.
 

@@ -102,7 +102,7 @@ class ReplayBuffer:
             have the largest so far. ``None``: uniformly.
         compute_reward: Give steps goals in hindsight, with rewards
             ``compute_reward(achieved (N, ...), desired (N, ...), {}) -> (N,)``: observations are a Dict with
-            ``achieved_goal`` and ``desired_goal``. ``None``: goals stay as they are.
+            ``achieved_goal`` and ``desired_goal``. ``None``: goals stay unchanged.
         hindsight_ratio: Share of the steps that get such goals, from later in their episodes.
         compute_terminated: With such goals, whether episodes end there, as ``compute_reward``, bool ``(N,)``; ``None``:
             they end where they have ended.

@@ -99,7 +99,7 @@ class BatchedEnv(gymnasium.Env, ABC):
         """
 
     def render(self) -> np.ndarray | None:
-        """A picture of the present state, uint8 ``(H, W, 3)``, with ``render_mode="rgb_array"``."""
+        """A picture of the current state, uint8 ``(H, W, 3)``, with ``render_mode="rgb_array"``."""
         if self.render_mode is None and self.metadata["render_modes"]:
             gymnasium.logger.warn(
                 "render() draws nothing without a render_mode; make the environment with render_mode='rgb_array'"

@@ -181,7 +181,7 @@ class Simulator(ABC):
         return map_rows(lambda array: np.array(whole[str(next(numbers))], dtype=array.dtype), state)
 
     def state_rows(self, state: Rows, xp: Any) -> Any:
-        """The state of the system, ``(N, S)``, in fresh memory; ``None`` where that is not known."""
+        """The state of the system, ``(N, S)``, in fresh memory; ``None`` if unknown."""
         return None
 
     @abstractmethod

@@ -381,7 +381,7 @@ class SimulatorSlots(Slots):
         self.rows.take_up(np.asarray(slots, dtype=np.int64), state)
 
     def states(self) -> np.ndarray | None:
-        """States ``(E, S)``, in fresh memory; ``None`` where they are not known."""
+        """States ``(E, S)``, in fresh memory; ``None`` if unknown."""
         return None if self.rows.state is None else self.simulator.state_rows(self.rows.state, np)
 
     def time_step(self, slot: int) -> float | None:

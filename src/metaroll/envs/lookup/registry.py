@@ -184,7 +184,7 @@ def name_given(env: Any, name: str | None = None) -> str:
 
 
 def _existing_name(env: Any) -> str | None:
-    """The name that other processes know ``env`` by, too; ``None`` where there is none."""
+    """The name that other processes know ``env`` by, too; ``None`` if there is none."""
     if isinstance(env, str):
         return env
     if not isinstance(env, TaskFamily):

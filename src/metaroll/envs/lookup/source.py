@@ -130,7 +130,7 @@ class EnvSource:
         """Which kind of slots can run ``plans``.
 
         Args:
-            plans: The plans that will be run, as far as they are known.
+            plans: The plans that will be run, as far as known.
             env: An environment that ``make`` has given; without it one is made (and closed) if the kind cannot be
                 determined otherwise. Ids and classes suffice, a function has to be called.
         """
@@ -158,7 +158,7 @@ class EnvSource:
 
         Args:
             num_slots: How many.
-            plans: The plans that will be run, as far as they are known.
+            plans: The plans that will be run, as far as known.
             env: An environment that ``make`` has given, of which a simulator is made; the caller closes it after the
                 slots. Without it, what is made here is closed with the slots.
             kind: Of slots, if the caller has asked before.
@@ -230,11 +230,11 @@ def make_slots(
     Args:
         source: An id (``"point-robot"``, ``"Pendulum-v1"``), a class or function that makes an environment, an
             environment (copied), a vector environment or a function that makes one, or ``Slots``, which are returned
-            as they are.
+            unchanged.
         num_slots: How many.
         share: Step the given environment itself, in the one slot there is.
         reachable: Step classic control as a list, whose environments can be asked for, and given, attributes.
-        plans: The plans that will be run, as far as they are known.
+        plans: The plans that will be run, as far as known.
 
     Raises:
         TypeError: ``source`` makes no environment, or cannot be copied.

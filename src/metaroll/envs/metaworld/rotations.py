@@ -49,7 +49,7 @@ class _MatrixOnly:
 def with_fast_rotations(function: Any) -> Any:
     """A copy of ``function`` that uses ``quaternion_of`` where it uses SciPy's ``Rotation``; ``function`` stays itself.
 
-    It is returned as it is where it does not use it, or where SciPy here does not agree to the last bit.
+    It is returned unchanged where it does not use it, or where SciPy here does not agree to the last bit.
     """
     from scipy.spatial.transform import Rotation  # loads slowly, and all names of environments pass this module
 

@@ -28,7 +28,7 @@ def compile_mjcf(mjcf: str | Path) -> Any:
     Raises:
         FileNotFoundError: There is no such file.
         ValueError: It does not compile; the message begins with the file (that is included, where it is that one) and
-            the line, as far as they are known.
+            the line, as far as known.
     """
     mujoco = load_mujoco("MujocoEnvDefinition")
     is_text = isinstance(mjcf, str) and mjcf.lstrip().startswith("<")

@@ -122,7 +122,7 @@ class BoundModelParams:
         return dict(self._memory.settings)
 
     def read(self, paths: Iterable[str]) -> dict[str, float]:
-        """Present values of ``paths`` (factors: as set, or 1); those of unequal entries are left out."""
+        """Current values of ``paths`` (factors: as set, or 1); those of unequal entries are left out."""
         params: dict[str, float] = {}
         for path in paths:
             entry = self._entry(path, 1.0)

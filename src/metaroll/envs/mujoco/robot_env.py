@@ -34,7 +34,7 @@ class RobotEnv(gymnasium.Env):
         model: MuJoCo's model, which belongs to this environment from now on. Entries of it are its domain parameters.
         rules: Observation, reward and ending.
         env_spec: Spaces, labels and horizon.
-        task: The current task; ``None`` where there are none.
+        task: The current task; ``None`` if there are none.
         task_type: The kind of environment for ``SetTaskUpdate``: a class or a function that makes it.
         render_mode: ``None``, or one of Gymnasium's for MuJoCo; its renderer draws.
         camera: Settings of the renderer's camera; ``None`` fits it to the model.

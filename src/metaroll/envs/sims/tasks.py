@@ -125,7 +125,7 @@ def _quadratic(weights: RewardFunction, error: Columns, action: Columns) -> Colu
 
 
 def _total(terms: Iterable[Column], like: Column) -> Column:
-    """The sum of ``terms``; zeros like a column where there are none."""
+    """The sum of ``terms``; zeros like a column if there are none."""
     total = None
     for term in terms:
         total = term if total is None else total + term
@@ -294,7 +294,7 @@ class RadiallySymmDesStateTask(_DesiredState):
     Args:
         state_des: Desired state.
         reward: Costs of errors and actions.
-        idcs: Which entries of the state are angles in rad; all others (velocities, too) are left as they are.
+        idcs: Which entries of the state are angles in rad; all others (velocities, too) are left unchanged.
     """
 
     idcs: tuple[int, ...] = ()

@@ -85,7 +85,7 @@ def taken_params(env: Any, params: Mapping[str, float]) -> dict[str, Any]:
 def remove_envs(env: Any, kind: type | tuple[type, ...]) -> Any:
     """``env`` without its wrappers that are a ``kind``.
 
-    Wrappers around one that is taken away are copied (shallowly); ``env`` itself stays as it is.
+    Wrappers around one that is taken away are copied (shallowly); ``env`` itself stays unchanged.
     """
     if not isinstance(env, gymnasium.Wrapper):
         return env
@@ -130,7 +130,7 @@ class ChainWrapper(gymnasium.Wrapper, ABC):
     """Base of our wrappers: labels and limits of the environment inside are kept, and its batched simulator is used.
 
     A wrapper consists of functions of rows. Those that are ``None`` here are optional methods: a class that has none
-    leaves that side of the environment as it is. ``memory`` holds what the wrapper remembers of each row,
+    leaves that side of the environment unchanged. ``memory`` holds what the wrapper remembers of each row,
     ``rows (k,)`` selects them; rows do not depend on one another.
     """
 
@@ -304,7 +304,7 @@ class ChainWrapper(gymnasium.Wrapper, ABC):
         return self.seen_now(current_observation(self.env))
 
     def seen_now(self, observation: Any) -> Any:
-        """The shown form of the present observation inside, which has been shown before."""
+        """The shown form of the current observation inside, which has been shown before."""
         return observation
 
     def state_from_observation(self, observations: Any) -> np.ndarray:

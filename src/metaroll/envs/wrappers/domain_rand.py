@@ -87,7 +87,7 @@ class DomainRandWrapper(ChainWrapper, ABC):
         self._chosen, self._given = values, dict(params) or None
 
     def read_domain_params(self, names: Sequence[str]) -> dict[str, float]:
-        """Present values of ``names``."""
+        """Current values of ``names``."""
         return read_domain_params(self.env, names)
 
     def restore(self) -> None:

@@ -82,7 +82,7 @@ class OwnParamsWrapper(ChainWrapper, ABC):
         self._own = own
 
     def read_domain_params(self, names: Sequence[str]) -> dict[str, float]:
-        """Present values of ``names``."""
+        """Current values of ``names``."""
         own = self.present_params()
         inner = read_domain_params(self.env, [name for name in names if name not in own])
         return {**inner, **{name: float(own[name]) for name in names if name in own}}

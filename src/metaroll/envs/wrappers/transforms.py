@@ -73,7 +73,7 @@ class DomainParamTransformWrapper(ChainWrapper):
         return self.env.reset(seed=seed, options=options)
 
     def read_domain_params(self, names: Sequence[str]) -> dict[str, float]:
-        """Present values of ``names``, transformed."""
+        """Current values of ``names``, transformed."""
         return self.forward(read_domain_params(self.env, names))
 
     def accepts_update(self, update: EnvUpdate | None) -> bool:

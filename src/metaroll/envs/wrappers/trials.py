@@ -35,7 +35,7 @@ class TrialWrapper(ChainWrapper):
     actions are one-hot.
     The end of an episode ends the rollout only if it is the last one: otherwise the first observation of the next
     episode takes the place of the last one of this. A recurrent policy so remembers what it has seen in the task.
-    Episodes start from seeds of their own, which hang on the seed of the trial alone. ``info["episode"]`` is the number
+    Episodes start from their own seeds, which hang on the seed of the trial alone. ``info["episode"]`` is the number
     of the episode that a step belongs to, from 0, ``info["episode_return"]`` the sum of its rewards so far.
 
     An initial state in a plan is that of the first episode. Put wrappers that draw domain parameters around a trial.

@@ -22,7 +22,7 @@ _VARIABLE = "MUJOCO_GL"
 def without_screen(seconds: float = 20.0) -> Iterator[str | None]:
     """For the time of the block MuJoCo draws with what needs no screen and works here, which is returned.
 
-    ``None``, and all is left as it is, where MuJoCo is not in use, MUJOCO_GL says what to take, there is a screen, or
+    ``None``, and all is left unchanged, where MuJoCo is not in use, MUJOCO_GL says what to take, there is a screen, or
     nothing works (drawing then says what is wrong).
     """
     screen = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")

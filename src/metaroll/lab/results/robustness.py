@@ -45,7 +45,7 @@ class RobustnessMap:
         grid: Name -> values ``(n,)``, rising, of the one or two parameters.
         returns: Undiscounted returns ``(n1, E)`` or ``(n1, n2, E)`` of E episodes at each point; episode e has the same
             seed at all points.
-        nominal: Name -> value of the nominal environment, as far as it is known.
+        nominal: Name -> value of the nominal environment, as far as known.
         training_range: Name -> lowest and highest value in training, of the parameters that varied there.
         confidence: Level of the intervals.
         env: Name of the environment.

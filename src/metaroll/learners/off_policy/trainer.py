@@ -102,7 +102,7 @@ class Trained(Stateful):
     Args:
         networks: By name; target networks are networks like any other.
         learning_rates: Adam's learning rate, by name of a network. Parameters that two networks share (an encoder) are
-            trained with the first of them. Parameters that require no gradient now stay as they are; freezing (or
+            trained with the first of them. Parameters that require no gradient now stay unchanged; freezing (or
             replacing) tensors later has no effect here.
         device: Device of the networks.
         betas: Decay rates of Adam's two moments, by name of a network; (0.9, 0.999) for the others.

@@ -59,7 +59,7 @@ class _Block:
     Attributes:
         arrays: Name -> ``(K, E, ...)``; observations and states have one row more.
         lacking: Name -> bool ``(K,)``, the steps at which it was not reported; only names that some step lacks.
-        positions: Place of the plan of each slot in the order of plans, ``(E,)``; -1 where there is none.
+        positions: Place of the plan of each slot in the order of plans, ``(E,)``; -1 if there is none.
         ages: Steps of each rollout before the block, ``(E,)``.
         counts: Steps of each rollout in the block, ``(E,)``.
     """

@@ -192,7 +192,7 @@ def check_reduce(reduce: Reduce, rollouts: Rollouts) -> None:
 
 
 def _rollouts_of(columns: RolloutColumns, numbers: np.ndarray) -> RolloutColumns:
-    """The rollouts ``numbers`` in columns of their own."""
+    """The rollouts ``numbers`` in their own columns."""
     return Rollouts([columns]).take(numbers).sorted_by(np.arange(len(numbers))).parts[0]
 
 

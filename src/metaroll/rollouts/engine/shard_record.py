@@ -45,7 +45,7 @@ class ShardRecord:
 
     Attributes:
         last: Result of its last call.
-        placed: Whether a worker has it as it is, as far as is known.
+        placed: Whether a worker has it as it is, as far as known.
     """
 
     def __init__(

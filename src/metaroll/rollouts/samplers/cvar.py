@@ -22,7 +22,7 @@ def select_cvar(rollouts: Sequence[StepSequence], epsilon: float, gamma: float =
     """The worst epsilon-fraction of ``rollouts``: their mean return is the conditional value at risk.
 
     Args:
-        rollouts: Single rollouts, at least one. The list stays as it is.
+        rollouts: Single rollouts, at least one. The list stays unchanged.
         epsilon: Share that is kept, in (0, 1]: ``ceil(epsilon * n)`` of n rollouts, at least one.
         gamma: Discount of the returns, in [0, 1].
 

@@ -96,7 +96,7 @@ class Domains:
         source.close(instance)
 
     def draw(self, num_domains: int, generator: np.random.Generator) -> list[EnvUpdate | None]:
-        """Domains of the outermost wrapper that randomizes; ``None`` for each where there is none."""
+        """Domains of the outermost wrapper that randomizes; ``None`` for each if there is none."""
         if self._wrapper is None:
             return [None] * num_domains
         buffer = self._wrapper.buffer if isinstance(self._wrapper, DomainRandWrapperBuffer) else None

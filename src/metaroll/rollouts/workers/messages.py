@@ -284,7 +284,7 @@ def encode_command(
 
 
 def heartbeat_of(namespace: GlobalNamespace) -> Callable[[str], None] | None:
-    """The function to which a long function of the engine reports its phase; ``None`` where there is none."""
+    """The function to which a long function of the engine reports its phase; ``None`` if there is none."""
     return namespace._heartbeat
 
 
@@ -317,7 +317,7 @@ def seed_worker(namespace: GlobalNamespace, seed: int | None) -> None:
     """From now on functions of this worker draw from a seeded stream where they use global generators.
 
     It continues from call to call, and is in place while a function runs only: in the serial pool the caller's own
-    generators stay as they are. ``None`` ends that.
+    generators stay unchanged. ``None`` ends that.
     """
     from metaroll.seeding import GlobalStream, effective_seed  # loads torch, which not every worker needs
 

@@ -41,7 +41,7 @@ _current: RaySession | None = None
 class RaySession:
     """Ray as this process uses it, from the first pool that joins to the last one that leaves.
 
-    What the program has connected by itself is used as it is, and left running. What was started or connected here
+    What the program has connected by itself is used unchanged, and left running. What was started or connected here
     ends with the last pool.
 
     Attributes:

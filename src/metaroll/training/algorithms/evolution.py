@@ -29,7 +29,7 @@ from metaroll.types import EnvSpec, EnvUpdate
 __all__ = ["ROWS", "search_row"]
 
 _USUAL_CANDIDATES = 12
-"""Candidates per epoch if their number, 4 + 3 ln P, depends on the number P of parameters, which is not known yet."""
+"""Candidates per epoch if their number, 4 + 3 ln P, depends on the number P of parameters, which is unknown yet."""
 _USUAL_PARAMETERS = 15
 """P assumed before there is a policy: 15 parameters give 12 candidates."""
 _HILL_CLIMBING = "hill-climbing"

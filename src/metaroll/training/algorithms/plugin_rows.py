@@ -227,7 +227,7 @@ def _check_options(row: Algorithm) -> None:
 def guarded(row: Algorithm, label: str) -> Algorithm:
     """The row with checks around its functions: errors name the row and the expected result.
 
-    Functions of metaroll itself stay as they are.
+    Functions of metaroll itself stay unchanged.
 
     Args:
         row: The row.

@@ -280,7 +280,7 @@ class _Parts:
 def _divergences(
     algo: HasPosterior, policies: Sequence[Any], references: Sequence[Any], repetitions: int
 ) -> np.ndarray | None:
-    """Distance between two posteriors of each cell, ``(num_tasks, repetitions)``; ``None`` if one is not known."""
+    """Distance between two posteriors of each cell, ``(num_tasks, repetitions)``; ``None`` if one is unknown."""
     divergences = [algo.posterior_divergence(policy, other) for policy, other in zip(policies, references, strict=True)]
     known = [value for value in divergences if value is not None]
     return np.array(known).reshape(-1, repetitions) if len(known) == len(divergences) else None

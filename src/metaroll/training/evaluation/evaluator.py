@@ -1,4 +1,4 @@
-"""The common base of evaluators: held-out tasks, drawn once; cells with seeds of their own; an engine; a state."""
+"""The common base of evaluators: held-out tasks, drawn once; cells with their own seeds; an engine; a state."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class Evaluator(Stateful, ABC, Generic[C]):
         keep_rollouts: bool = False,
         progress: Callable[[int, int], None] | None = None,
     ) -> EvaluationResult | PolicyEvaluation:
-        """Run all episodes with ``algo``, which is left as it was.
+        """Run all episodes with ``algo``, which is left unchanged.
 
         Args:
             algo: The algorithm.
@@ -369,7 +369,7 @@ class PolicyEvaluator(Evaluator[EvaluationConfig]):
         keep_rollouts: bool = False,
         progress: Callable[[int, int], None] | None = None,
     ) -> PolicyEvaluation:
-        """Run all episodes with ``algo.policy``, which is left as it was.
+        """Run all episodes with ``algo.policy``, which is left unchanged.
 
         Args:
             algo: Has ``policy``, and ``max_path_length`` unless ``max_steps`` was given.

@@ -169,7 +169,7 @@ class MetaEvaluator(Evaluator[MetaEvaluationConfig]):
         keep_rollouts: bool = False,
         progress: Callable[[int, int], None] | None = None,
     ) -> EvaluationResult:
-        """Run the protocol on ``algo``, which is left as it was.
+        """Run the protocol on ``algo``, which is left unchanged.
 
         Args:
             algo: Offers ``get_exploration_policy()`` and ``adapt_policy(policy, trajectories)``.

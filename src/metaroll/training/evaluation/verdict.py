@@ -130,12 +130,12 @@ class Verdict:
 
     @property
     def posterior_differs(self) -> bool | None:
-        """Whether the mean divergence is at least ``HARDLY_DIFFERS``; ``None`` where it is not known."""
+        """Whether the mean divergence is at least ``HARDLY_DIFFERS``; ``None`` if unknown."""
         return None if self.posterior_divergence is None else self.posterior_divergence >= HARDLY_DIFFERS
 
     @property
     def posterior_tells_tasks(self) -> bool | None:
-        """Whether the mean divergence between tasks is at least ``HARDLY_DIFFERS``; ``None`` where it is not known."""
+        """Whether the mean divergence between tasks is at least ``HARDLY_DIFFERS``; ``None`` if unknown."""
         return None if self.task_divergence is None else self.task_divergence >= HARDLY_DIFFERS
 
     @property

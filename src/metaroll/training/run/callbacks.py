@@ -107,7 +107,7 @@ class EvaluateEvery(RunCallback):
 
 @final
 class StopAt(RunCallback):
-    """Ends the training where a number reaches a target; the epoch is saved, and the run can go on.
+    """Ends the training where a number reaches a target; the epoch is saved, and the run can continue.
 
     Args:
         target: The value to reach.
@@ -139,23 +139,23 @@ class StopAt(RunCallback):
         return f"{self._mean} is {value:.6g}, the target {self._target:.6g}"
 
     def on_train_end(self, runner: RunInProgress) -> None:
-        """Warn if the number never was there."""
+        """Warn if the number was never logged."""
         self._mean.warn_if_missing("StopAt")
 
 
 @final
 class TimeBudget(RunCallback):
-    """Ends the training after the epoch in which it has taken so much time; the epoch is saved, and the run can go on.
+    """Ends the training after the epoch in which a time budget is used up; the epoch is saved, and the run can continue.
 
-    Time of training counts from the beginning of the run, in all of its parts: that before a resume, too, but not
-    what an epoch had taken that a kill has cut off, nor the time in between.
+    The time of training counts from the beginning of the run, including that before a resume, but neither the time of
+    an epoch that a kill has interrupted, nor the time between two parts of the run.
 
     Args:
         budget: Seconds, or a text such as ``"90s"``, ``"10m"``, ``"1h30m"`` or ``"2d"``.
 
     Raises:
         TypeError: ``budget`` is neither a number nor a text.
-        ValueError: It is no time above 0.
+        ValueError: It is not a time above 0.
     """
 
     def __init__(self, budget: float | str) -> None:
@@ -215,7 +215,7 @@ class KeepBest(RunCallback):
         return {"mean": tree.get("mean", {}), "best": best if known else None}
 
     def on_train_end(self, runner: RunInProgress) -> None:
-        """Warn if the number never was there."""
+        """Warn if the number was never logged."""
         self._mean.warn_if_missing("KeepBest")
 
 
@@ -298,7 +298,7 @@ def parse_duration(name: str, value: float | str) -> float:
 
     Raises:
         TypeError: It is neither a number nor a text.
-        ValueError: It is no time above 0.
+        ValueError: It is not a time above 0.
     """
     if not isinstance(value, str):
         return check_number(name, value, 0.0, above_low=True)

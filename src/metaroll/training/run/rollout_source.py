@@ -33,7 +33,7 @@ __all__ = ["LiveRequest", "RolloutSource", "SamplerChoice"]
 
 
 class LiveRequest(NamedTuple):
-    """Which rollouts go on from call to call of ``Runner.advance``, where this is explained: the same in all calls."""
+    """Arguments of ``Runner.advance`` that are the same in all calls, since its rollouts continue; see there."""
 
     seed: int
     num_slots: int
@@ -279,7 +279,7 @@ class RolloutSource:
         return self._explorer
 
     def close(self) -> None:
-        """Free workers and environments; they are made again when needed, and half-done rollouts go on."""
+        """Free workers and environments; they are made again when needed, and half-done rollouts continue."""
         self.load_live_state(self.live_state())
         for engine in (self._engine, self._evaluation_engine, self._explorer):
             if engine is not None:

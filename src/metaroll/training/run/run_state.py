@@ -80,7 +80,7 @@ def trees_of(algo: RLAlgorithm) -> dict[str, Any]:
 
 
 def space_texts(algo: RLAlgorithm) -> dict[str, str]:
-    """The spaces that ``algo`` learns in, as text; empty where it does not know them."""
+    """The spaces that ``algo`` learns in, as text; empty if it does not know them."""
     spec = algo.env_spec
     if spec is None:
         return {}

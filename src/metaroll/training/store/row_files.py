@@ -74,7 +74,7 @@ class RowFiles:
         return {"dtype": rows.dtype.str, "shape": list(rows.shape), "files": files}
 
     def _changed(self, path: str, rows: RingRows, block: int) -> np.ndarray | None:
-        """Which blocks have changed since the snapshot before; ``None`` where that is not known."""
+        """Which blocks have changed since the snapshot before; ``None`` if unknown."""
         known = self._before[1].get(path) if self._before is not None else None
         if known is None or known.history is not rows.history or known.block != block:
             return None

@@ -104,7 +104,7 @@ def refuse_existing(folder: Path) -> None:
 
 
 def _holding(folder: Path) -> str:
-    """Foreign entries of a folder, or, where there are none, some of its entries."""
+    """Foreign entries of a folder, or, if there are none, some of its entries."""
     if not folder.is_dir():
         return ""
     names = foreign_in(folder, RUN.layout) or sorted(path.name for path in folder.iterdir())

@@ -77,7 +77,7 @@ def same_request(config: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def network_of(config: Mapping[str, Any]) -> str | None:
-    """The network of the user's own that a run of this configuration is built with; ``None`` without one.
+    """The user's own network that a run of this configuration is built with; ``None`` without one.
 
     Raises:
         ValueError: It has an option twice.
