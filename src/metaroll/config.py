@@ -123,7 +123,7 @@ class UnusedWhere:
     value: Any = None
 
     def why(self, name: str, values: Mapping[str, Any]) -> str:
-        """Why the field called ``name`` changes nothing; empty where it does."""
+        """Why the field called ``name`` has no effect; empty if it has one."""
         value = values.get(self.other, MISSING)
         if value is MISSING or value != self.value:
             return ""
@@ -139,7 +139,7 @@ class UsedWhere:
     value: Any = None
 
     def why(self, name: str, values: Mapping[str, Any]) -> str:
-        """Why the field called ``name`` changes nothing; empty where it does."""
+        """Why the field called ``name`` has no effect; empty if it has one."""
         value = values.get(self.other, MISSING)
         if value is MISSING or value == self.value:
             return ""
@@ -230,7 +230,7 @@ class Option:
         return self._checked(name, value, where)  # which raises: its name is needed for errors alone
 
     def _is_plain(self, value: Any) -> bool:
-        """Whether the field takes ``value`` just as it is, as nearly all are: nothing is converted or reported."""
+        """Whether the field accepts ``value`` without conversion or warning, the usual case."""
         if value is None:
             return self.optional
         if self.many:
@@ -677,7 +677,7 @@ def described(config: Any, kind: type[Config] | None = None) -> str:
 
 # ------------------------------------------------------------------------------------- attributes of what has a config
 class _Attribute(ABC, Generic[T]):
-    """Attribute that reads a field, of its own name unless another is given."""
+    """Attribute that reads a field of the same name, unless another is given."""
 
     def __init__(self, field: str) -> None:
         self.field = self.name = field

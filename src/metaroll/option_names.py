@@ -114,7 +114,7 @@ def value_here(alias: str, name: str, value: Any, written: Callable[[str], str] 
 
 
 _NUMBER = re.compile(r"[-+]?(\d[\d_]*\.?[\d_]*|\.\d[\d_]*)([eE][-+]?\d+)?|None|nan|[-+]?inf|")
-"""Texts of a number, or of none, in files and after flags; all others go to the option as they are."""
+"""Texts of a number, or of none, in files and after flags; all others are passed to the option unchanged."""
 
 
 def frames_of_ours() -> int:

@@ -123,7 +123,7 @@ class Stateful:
             self._restore_all(tree)
 
     def completed_state(self, tree: Mapping[str, Any]) -> Mapping[str, Any]:
-        """``tree`` as it is to be restored here, where an earlier version or another machine wrote it otherwise."""
+        """``tree`` in the form to restore here, if an earlier version or another machine wrote another form."""
         return tree
 
     def restore_parts(self, tree: Mapping[str, Any]) -> None:
@@ -529,7 +529,7 @@ _LIKE_PARAMETERS = (
     "grad_avg",
     "sum",
 )
-"""Moments that have an entry for each of a parameter; others (of Adafactor, LBFGS) have shapes of their own."""
+"""Moments that have an entry for each of a parameter; others (of Adafactor, LBFGS) have other shapes."""
 
 
 def _check_shapes(state: Mapping[int, Mapping[str, Any]], parameters: Sequence[Any]) -> None:

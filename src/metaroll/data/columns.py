@@ -132,7 +132,7 @@ def group_columns(columns: Iterable[str]) -> dict[str, Any]:
     """Field -> tree of arrays of names, from all columns that belong to it.
 
     Parts ``.0``, ``.1``, ... make a tuple, any others a dict. Columns whose names do not make whole arrays (``x[1]``
-    without ``x[0]``; ``x`` beside ``x.mean``) are fields of their own, under their full names.
+    without ``x[0]``; ``x`` beside ``x.mean``) are separate fields, under their full names.
     """
     grouped: dict[str, dict[tuple[str, ...], dict[tuple[int, ...], str]]] = {}
     order: dict[str, list[str]] = {}

@@ -303,7 +303,7 @@ def refuse_gradients(name: str, value: Any) -> None:
 def to_tree(value: Any, data_format: str, length: int) -> Any:
     """One field of step data as a tree of arrays.
 
-    Arrays are taken as they are (converted if need be), lists are stacked, structures go element by element. Scalars in
+    Arrays are used directly (converted if necessary), lists are stacked, structures go element by element. Scalars in
     a dict are repeated ``length`` times. A plain tuple of scalars is a sequence of steps, any other tuple a structure.
     """
     if type(value) is np.ndarray and data_format == "numpy":

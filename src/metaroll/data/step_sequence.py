@@ -290,7 +290,7 @@ class StepSequence(StepStorage, Sequence[Step]):
             fcn_arg_name: Name of the argument that takes the array.
             fcn_arg_types: Types that are processed; the rest stays unchanged (``torch.Tensor`` for format "torch").
             include_fields: Names of the fields to process; ``None`` means all.
-            exclude_fields: Names of fields to leave as they are.
+            exclude_fields: Names of fields to leave unchanged.
             **process_fcn_kwargs: Other arguments of the function.
 
         Raises:
@@ -389,7 +389,7 @@ class StepSequence(StepStorage, Sequence[Step]):
         The labels of ``env_spec`` pick the columns of observations, actions and states; without labels, or where the
         table does not have them, these are the columns that ``to_pandas`` writes for their spaces (``observations[0]``,
         ``actions.gripper``). States may be absent. The column "rewards" holds the rewards, "done", "terminated" and
-        "truncated" the ends. Any other column is a field of its own, but ``name[0]``, ``name[1]``, ... together are the
+        "truncated" the ends. Any other column is a separate field, but ``name[0]``, ``name[1]``, ... together are the
         field ``name``, ``name.key`` an entry of it. Columns may be filled up with missing values at their end. The
         number of steps is that of the actions, at most one less than that of the rows; an action in the last row is
         left out.

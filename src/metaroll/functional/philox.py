@@ -9,7 +9,7 @@ in the last bit); these may differ between kinds of processors, as all of NumPy'
 Layout of a stream: block ``b`` of four 32-bit words is Philox of the counter ``(b mod 2**32, keys[2], role + 256 * (b
 div 2**32), keys[3])`` under the key ``(keys[0], keys[1])``. A float32 takes one word (position ``p`` lies in block
 ``p // 4``), a float64 two words (block ``p // 2``). Numbers of different kinds that are drawn from one role share
-words: give each kind of number a role of its own.
+words: give each kind of number its own role.
 """
 
 from __future__ import annotations

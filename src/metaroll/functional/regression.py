@@ -89,7 +89,7 @@ def solve_ridge(gram: np.ndarray, moments: np.ndarray, coefficient: float) -> np
     solution = _by_cholesky(gram + ridges, moments)
     if solution is not None:
         return solution
-    if gram.ndim > 2:  # each by itself, so that one does not change the others
+    if gram.ndim > 2:  # separately, so that one does not change the others
         return np.stack([solve_ridge(g, m, coefficient) for g, m in zip(gram, moments, strict=True)])
     smallest = max(coefficient, np.finfo(float).eps * float(np.trace(gram)), np.finfo(float).tiny)
     for power in range(1, _TRIES + 1):

@@ -59,7 +59,7 @@ def reverse_scan(data: np.ndarray, discount: float, ends: np.ndarray | None = No
         ends: Bool, shape ``(T,)`` or that of ``data``; where true, ``y_t = x_t``.
 
     Returns:
-        float64 array, shape ``(T, ...)``, of its own memory.
+        float64 array, shape ``(T, ...)``, in its own memory.
     """
     x = np.asarray(data, dtype=np.float64)
     if discount == 0.0 or not len(x):
@@ -83,7 +83,7 @@ def segment_bounds(ends: np.ndarray) -> np.ndarray:
 
 
 def scan_in_place(y: np.ndarray, discount: float, bounds: np.ndarray) -> None:
-    """``reverse_scan`` of a concatenation of rollouts, each by itself, overwriting it.
+    """``reverse_scan`` of each rollout in a concatenation, in place.
 
     In NumPy, all rollouts are stepped through side by side from their last steps, the longest ones first; with few
     rollouts, or where few are left, one by one. numba's loop and both ways of NumPy's give the same bits.

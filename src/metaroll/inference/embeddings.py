@@ -545,7 +545,7 @@ class RNNEmbedding(Embedding):
         self.output_size = check_whole("output_size", output_size)
         self.output_nonlin = output_nonlin
         hidden_size = check_whole("hidden_size", hidden_size)
-        with isolated_rng(0):  # torch's layers draw weights of their own, which init_param overwrites
+        with isolated_rng(0):  # torch's layers draw initial weights, which init_param overwrites
             self.rnn_layers: nn.RNNBase = recurrent_network_type(
                 input_size=int(self.data_mask.sum()),
                 hidden_size=hidden_size,

@@ -39,8 +39,8 @@ class ChildProcess:
     """A process of Python that calls a function of a module.
 
     However this process ends, the child ends: at once (killed, also where it is stopped or keeps Python's lock), or in
-    order (it gets SIGTERM, and some seconds). So does everything that it has started, in groups and sessions of their
-    own, too.
+    order (it gets SIGTERM, and some seconds). So does everything that it has started, also in other process groups and
+    sessions.
 
     Args:
         function: ``"module:name"``; called without arguments. What it returns is the exit status.

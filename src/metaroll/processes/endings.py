@@ -21,7 +21,7 @@ def ending(code: int) -> str:
 
 
 def hint_of_ending(reason: str, cure: str) -> str:
-    """The hint for a process that ended by itself.
+    """The hint for a process that ended unexpectedly.
 
     Args:
         reason: The text of ``ending``, or more.

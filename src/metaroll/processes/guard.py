@@ -24,7 +24,7 @@ MARK_VARIABLE = "METAROLL_LINEAGE"
 """Names of the children of ours that a process descends from."""
 
 GUARD_VARIABLE = "METAROLL_GUARD"
-"""Marks guards, which are never ended with a tree: each ends by itself, when it has done its work."""
+"""Marks guards, which are never ended with a tree: each exits when it has done its work."""
 
 FIRST_LIMIT = 1 << 62
 """Limits from here on mark children: of microseconds without a pause at real-time priority, 146,000 years."""

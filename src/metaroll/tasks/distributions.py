@@ -113,7 +113,7 @@ class DomainParam(ABC):
         Mass beyond the clips, which draws put onto them, is spread between them. Whole numbers count as continuous.
 
         Raises:
-            TypeError: It has no density of its own in each parameter.
+            TypeError: It has no separate density in each parameter.
         """
         raise TypeError(
             f"{type(self).__name__} of {self.names} cannot be a prior: that takes independent uniform, log-uniform or "

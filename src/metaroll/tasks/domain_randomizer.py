@@ -319,7 +319,7 @@ def are_distributions(params: Any) -> bool:
 
 
 def _distribution(what: str, name: str, value: Any) -> DomainParam:
-    """A distribution of ``name`` as it is, or the uniform one of a pair."""
+    """A distribution of ``name``, returned unchanged, or the uniform one of a pair."""
     if isinstance(value, DomainParam):
         if name not in value.names:
             raise ValueError(f"{what} must be a distribution of {name!r}, got one of {value.names}")

@@ -98,7 +98,7 @@ def _attributes(layer: Any) -> dict[str, Any]:
 
 
 def _is_model(value: Any) -> bool:
-    """Whether it is the model of a simulator: MuJoCo's ``MjModel``, which holds arrays and options of its own."""
+    """Whether it is the model of a simulator: MuJoCo's ``MjModel``, which holds its own arrays and options."""
     return type(value).__name__ == "MjModel" and type(value).__module__.partition(".")[0] == "mujoco"
 
 

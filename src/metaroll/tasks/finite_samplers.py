@@ -45,7 +45,7 @@ def sample_indices(
 
 
 class ConstructEnvsSampler(TaskSampler):
-    """Tasks that are environments of their own, each made by a constructor.
+    """Tasks that are separate environments, each made by a constructor.
 
     The sampler itself builds no environment.
 

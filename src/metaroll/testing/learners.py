@@ -119,7 +119,7 @@ class _Outcome:
 
 
 class _KeptTrees:
-    """Trees that training must leave as they are, beside copies of them."""
+    """Trees that training must not change, with copies of them."""
 
     def __init__(self) -> None:
         self._kept: list[tuple[str, str, Any, Any]] = []
@@ -229,7 +229,7 @@ class _Kit:
         callbacks: Any = (),
         evaluates: bool = False,
     ) -> _Outcome:
-        """A run that is never stopped; ``evaluates``: and that an evaluation afterwards leaves as it is."""
+        """A run that is never stopped; with ``evaluates``, check that an evaluation afterwards does not change it."""
         handed = [HandedData()] if overwrites else []
         with self.runner(folder, self.seed, num_workers, (*callbacks, *handed)) as runner:
             for data in handed:

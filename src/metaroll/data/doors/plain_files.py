@@ -93,7 +93,7 @@ def _cause(caught: Exception) -> str:
     text = " ".join(str(caught).split())
     if len(text) > 300:  # some quote all that they have read
         text = f"{text[:300]}..."
-    # Classes whose messages explain by themselves what is wrong.
+    # Classes whose messages need no further explanation.
     plain = type(caught) in (ValueError, OSError) or isinstance(caught, UnicodeError | struct.error)
     return (
         f"it is damaged, or of another kind ({text})"

@@ -220,7 +220,7 @@ def _checked(folder: Path, name: str, files: Mapping[str, Any]) -> Path:
 
 
 def read_draws(folder: str | Path, names: Sequence[str] | None = None) -> Draws:
-    """The table of draws of a posterior folder, or of a ``draws.npz`` by itself.
+    """The table of draws of a posterior folder, or of a ``draws.npz`` alone.
 
     Args:
         folder: The folder, or the file.

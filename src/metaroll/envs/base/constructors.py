@@ -289,7 +289,7 @@ def check_no_arguments(constructor: Any, name: str) -> None:
     try:
         signature = inspect.signature(constructor)
     except (TypeError, ValueError):
-        return  # built in: it raises by itself
+        return  # built-in: it raises the error itself
     kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     wanted = [p.name for p in signature.parameters.values() if p.default is p.empty and p.kind not in kinds]
     if wanted:

@@ -56,7 +56,7 @@ class TaskFamily:
         env_constructor: Makes the environment, without a task.
         num_train_tasks: Default number of training tasks.
         num_test_tasks: Default number of held-out tasks.
-        horizon: Steps of an episode; ``None`` if it has no end of its own.
+        horizon: Steps of an episode; ``None`` if it is unlimited.
         description: One line.
         source: Sampler of all tasks, or a function that makes it when it is first needed; ``None``: the environment has
             ``sample_tasks`` and ``set_task``.
@@ -212,7 +212,7 @@ class TaskFamily:
         test_tasks: Sequence[str] | None = None,
         description: str = "",
     ) -> TaskFamily:
-        """Tasks that are environments of their own.
+        """A family whose tasks are separate environments.
 
         Args:
             constructors: Classes or functions that make the environments, or a dict that gives them names. The name is

@@ -176,7 +176,7 @@ def _rotation(quaternion: np.ndarray) -> np.ndarray:
 
 
 def unstable(counts: np.ndarray) -> np.ndarray:
-    """Which simulations MuJoCo has restarted by itself, since their numbers were not finite or huge.
+    """The simulations that MuJoCo has restarted automatically, since their numbers were not finite or huge.
 
     Args:
         counts: ``data.warning.number`` of each, ``(E, kinds of warnings)``.

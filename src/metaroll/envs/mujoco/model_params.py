@@ -221,7 +221,7 @@ class BoundModelParams:
     # -- arrays ------------------------------------------------------------------------------------------------------
 
     def _array(self, attribute: str) -> np.ndarray | None:
-        """The values ``(rows, columns)`` of an attribute, as they are; ``None`` if there is no such attribute."""
+        """The values ``(rows, columns)`` of an attribute, not a copy; ``None`` if there is no such attribute."""
         is_option = attribute.startswith("opt_")
         value = getattr(self._model.opt if is_option else self._model, attribute.removeprefix("opt_"), None)
         if attribute.startswith("_") or not (_is_option(value) if is_option else _is_floats(value)):

@@ -27,7 +27,7 @@ _VIEWS = ("data", "_views", "_warnings", "_renderer", "_ahead", "_first_place")
 class RobotEnv(gymnasium.Env):
     """One simulation of ``model`` under ``rules``; the batch of width 1 of what ``MujocoSimulator`` does with many.
 
-    An episode has no end of its own but that of the rules: its horizon is in ``env_spec``. A simulation whose
+    Only the rules end an episode; its horizon is in ``env_spec``. A simulation whose
     numbers are no longer finite shows an observation of NaN.
 
     Args:

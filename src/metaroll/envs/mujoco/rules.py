@@ -51,7 +51,7 @@ class Rules(ABC):
     contacts = False
     """Whether forces of contacts are read (``cfrc_ext``), which MuJoCo computes only when asked."""
     changes_model = False
-    """Whether a task is set in the model (``set_in_model``), so that each simulation needs one of its own."""
+    """Whether a task is set in the model (``set_in_model``), so that each simulation needs its own model."""
 
     def observed(self, model: Any, data: Any) -> dict[str, np.ndarray]:
         """Views into ``data`` that observation, reward or ending read, besides ``qpos`` and ``qvel``."""

@@ -21,8 +21,8 @@ def draw(model: SimModel, state: np.ndarray, memory: np.ndarray, params: Params)
     """A picture of ``state``, uint8 ``(360, 480, 3)``.
 
     Args:
-        model: Which system; one without a picture of its own, or in a state that is not
-            finite, is shown as bars, one per entry of the state.
+        model: Which system; one without its own picture, or in a state that is not finite, is shown as bars, one per
+            entry of the state.
         state: Shape ``(S,)``.
         memory: Shape ``(M,)``.
         params: Domain parameters, which give lengths and sizes.

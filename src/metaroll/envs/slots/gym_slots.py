@@ -91,7 +91,7 @@ class GymSlots(Slots):
         self._notes = [_Note(self.info.name) for _ in range(self.num_slots)]
 
     def environments(self, *, make: bool = False) -> list[Any]:
-        """The environments as they are now; ``None`` where a slot has not been used, unless they are to be made."""
+        """The environments; ``None`` for a slot that has not been used, unless all are to be made."""
         envs = [self._envs.env(slot) for slot in range(self.num_slots)]
         return [self._envs.fresh(i) if env is None else env for i, env in enumerate(envs)] if make else envs
 

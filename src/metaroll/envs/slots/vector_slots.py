@@ -23,7 +23,7 @@ __all__ = ["VectorEnvSlots"]
 class VectorEnvSlots(Slots):
     """A vector environment behind the ``Slots`` protocol; the trajectories are the same in all autoreset modes.
 
-    What the environment does by itself after an ending (resetting in the same or in the next step) never reaches a
+    What the environment itself does after an ending (resetting in the same or in the next step) never reaches a
     rollout: its last observation is the true one, and the next rollout starts with a reset that is seeded by its plan.
     ``SyncVectorEnv`` and ``AsyncVectorEnv``, and any other one whose mode is DISABLED, reset single sub-environments.
     The others can only be reset as a whole, so their slots all start together

@@ -73,7 +73,7 @@ def typed_env(env: Any, kind: type | tuple[type, ...]) -> Any:
 
 
 def taken_params(env: Any, params: Mapping[str, float]) -> dict[str, Any]:
-    """The values that our wrappers make of domain parameters that are set; the others as they are.
+    """The values that metaroll's wrappers make of domain parameters that are set; the others are unchanged.
 
     Raises:
         ValueError: A wrapper refuses a value.
@@ -144,10 +144,10 @@ class ChainWrapper(gymnasium.Wrapper, ABC):
     """``restarts(step, memory, rows)``: which of the rows are reset inside after this ``RowStep`` (positions), and with
     which seeds; ``None``: none of them."""
     rows_out: Callable[..., RowStep] | None = None
-    """``rows_out(step, memory, rows)``: the ``RowStep`` as it is seen outside. Where there is none, ``rows_seen`` makes
-    its observations."""
+    """``rows_out(step, memory, rows)``: the ``RowStep`` that the wrapper returns. Without it, ``rows_seen`` makes the
+    observations."""
     row_params: Callable[..., dict[str, Any] | None] | None = None
-    """``row_params(params, memory, row)``: domain parameters as they are counted here, of those inside."""
+    """``row_params(params, memory, row)``: this wrapper's domain parameters, from those inside."""
 
     info_names: tuple[str, ...] = ()
     """Infos of the environment inside that ``restarts`` and ``rows_out`` need, in ``RowStep.inner``."""
@@ -315,7 +315,7 @@ class ChainWrapper(gymnasium.Wrapper, ABC):
 
     @property
     def env_spec(self) -> EnvSpec:
-        """Spaces as they are here; labels, states and limit of the environment inside."""
+        """Spaces of this wrapper; labels, states and limit of the environment inside."""
         inner = spec_of(self.env)
         return replace(inner, observation_space=self.observation_space, action_space=self.action_space)
 
@@ -360,7 +360,7 @@ class WrappedSlots(SlotsProxy):
         return self._wrapper
 
     def domain_param(self, slot: int) -> dict[str, Any] | None:
-        """Domain parameters of the rollout in a slot, as they are counted outside."""
+        """Domain parameters of the rollout in a slot, in the form of the outermost wrapper."""
         params, row_params = self._slots.domain_param(slot), self._wrapper.row_params
         return params if row_params is None else row_params(params, self._memory, slot)
 

@@ -88,7 +88,7 @@ class OwnParamsWrapper(ChainWrapper, ABC):
         return {**inner, **{name: float(own[name]) for name in names if name in own}}
 
     def taken_params(self, params: Mapping[str, float]) -> dict[str, Any]:
-        """The own ones among ``params`` as they are used here, all others as they are inside."""
+        """The values that ``params`` lead to: this wrapper's for its own parameters, those inside for the others."""
         own, inner = self.split_params(params)
         return {**super().taken_params(inner), **{name: own[name] for name in params if name in own}}
 

@@ -44,11 +44,11 @@ class DomainParamTransformWrapper(ChainWrapper):
         self.forward(read_domain_params(env, list(scales)))  # a value that is not positive is detected here
 
     def forward(self, params: Mapping[str, float]) -> dict[str, Any]:
-        """Values as they are reported here, of those that the environment knows."""
+        """Transformed values, which this wrapper reports, from those of the environment."""
         return {name: self._forward(name, value) for name, value in params.items()}
 
     def inverse(self, params: Mapping[str, float]) -> dict[str, Any]:
-        """Values that the environment knows, of those that are set here."""
+        """Values of the environment, from transformed ones."""
         return {name: self._inverse(name, value) for name, value in params.items()}
 
     @property

@@ -142,7 +142,7 @@ class TrialWrapper(ChainWrapper):
             memory[name][rows] = 0
 
     def rows_in(self, actions: np.ndarray, memory: Memory, rows: np.ndarray) -> np.ndarray:
-        """Actions as they are, which are remembered."""
+        """Remember the actions; they are not changed."""
         discrete = isinstance(self.env.action_space, Discrete)
         memory["action"][rows] = (
             np.eye(self._num_actions)[actions] if discrete else actions.reshape(len(rows), self._num_actions)

@@ -1,8 +1,8 @@
 """Drawing in proportion to priorities (Schaul et al. 2016, "Prioritized Experience Replay", section 3.3).
 
 Sums of priorities lie in a binary tree, an array ``(2 P,)`` of float64 for P = a power of 2 leaves: node 1 is the sum
-of all, nodes 2 i and 2 i + 1 are the parts of node i, and leaf k is node P + k. Every node is the sum of its two parts
-as they are, so the tree depends on its leaves alone, not on the order in which they were set.
+of all, nodes 2 i and 2 i + 1 are the parts of node i, and leaf k is node P + k. Every node is the current sum of its
+two parts, so the tree depends on its leaves alone, not on the order in which they were set.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ class TrainingDisplay(TrainingView):
         if self._live is not None:
             live, self._live = self._live, None
             if self._console.is_jupyter:
-                live.refresh()  # notebooks do not show the last state of a live table by themselves
+                live.refresh()  # notebooks do not show the last state of a live table automatically
             live.__exit__(*exception)
 
     @property

@@ -179,7 +179,7 @@ class Field:
 
 
 def numbers_of(values: Any) -> np.ndarray:
-    """Numbers that were written as JSON, in lists of lists; arrays as they are."""
+    """Numbers from JSON, in lists of lists, as an array; arrays are returned unchanged."""
     if isinstance(values, np.ndarray):
         return values.astype(float)
     if len(values) and isinstance(values[0], list):

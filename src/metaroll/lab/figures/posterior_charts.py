@@ -32,7 +32,7 @@ def marginal_charts(
     """
     charts = []
     for i, name in enumerate(names):
-        # A narrow posterior has bins of its own: one bin of the prior's range would hold it, and more than it.
+        # A narrow posterior has its own bins: a single bin of the prior's range could be wider than all of it.
         first, last = float(draws[:, i].min()), float(draws[:, i].max())
         narrow = 0.0 < last - first < 0.5 * (bounds[name][1] - bounds[name][0])
         span = (first, last) if narrow else bounds[name]

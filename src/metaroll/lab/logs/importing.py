@@ -119,7 +119,7 @@ def load_log(
 def _robot_rollouts(
     logged: StepSequence, mapping: LogMapping | None, env_spec: EnvSpec | None, dt: float | None
 ) -> list[StepSequence]:
-    """The rollout of a real environment, as it is or resampled; if resampled, lost observations are gaps."""
+    """The rollout of a real environment, unchanged or resampled; if resampled, lost observations are gaps."""
     info = logged.rollout_info
     _warn_of_missing_lines(logged, info, resampled=dt is not None or (mapping is not None and mapping.dt is not None))
     if mapping is None and (dt is None or (dt == info[TIME_STEP] and _on_time(logged, dt))):

@@ -1,4 +1,4 @@
-"""Reads a run folder for its report, as far as it is readable if something is damaged; never writes."""
+"""Reads a run folder for its report, without damaged parts; never writes."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ class LiveShard:
         heartbeat: Called now and then (the heartbeat of a worker).
 
     Attributes:
-        version: Number of calls after which it is as it is now; -1 while it is not known how it is.
+        version: Number of calls that led to the current state; -1 while that is unknown.
     """
 
     def __init__(

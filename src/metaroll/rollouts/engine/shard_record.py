@@ -45,7 +45,7 @@ class ShardRecord:
 
     Attributes:
         last: Result of its last call.
-        placed: Whether a worker has it as it is, as far as known.
+        placed: Whether a worker is known to have its current version.
     """
 
     def __init__(

@@ -268,7 +268,7 @@ def _without_failed(
         entry = DroppedRollout(plans[failed[0]], error.step, "error", str(error))
         dropped.append((int(places[failed[0]]), entry))
         failed = []
-    alone = [places[[i]] for i in failed]  # one of several: each is tried by itself
+    alone = [places[[i]] for i in failed]  # one of several: each is tried separately
     return [*([places[remaining]] if remaining else []), *alone]
 
 

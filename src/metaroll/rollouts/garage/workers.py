@@ -280,7 +280,7 @@ class WorkerFactory:
         self._worker_args = dict(worker_args or {})
 
     def prepare_worker_messages(self, objs: Any, preprocess: Callable[[Any], Any] = lambda obj: obj) -> list[Any]:
-        """One message per worker: a list of ``n_workers`` as it is, anything else for all.
+        """One message per worker: a list of ``n_workers`` is used directly, anything else is sent to all.
 
         Raises:
             ValueError: A list of another length.

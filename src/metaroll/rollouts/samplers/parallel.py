@@ -44,8 +44,8 @@ class ParallelRolloutSampler(EngineSampler, SamplerBase):
         pool: A pool to share, of ``num_workers`` workers, which ``close`` does not stop.
         options: Settings by name, in place of those of ``config``, e.g. ``max_steps=200``.
 
-    Workers end with ``close()``, at the end of a ``with`` block, or with the sampler. A pickled sampler starts workers
-    of its own where it is unpickled, and continues with the next call.
+    Workers end with ``close()``, at the end of a ``with`` block, or with the sampler. A pickled sampler starts its own
+    workers where it is unpickled, and continues with the next call.
 
     Attributes:
         env: The environment.

@@ -120,7 +120,7 @@ def channel_labels(spec: EnvSpec, state_field: str, entries: np.ndarray | None =
 
 
 def labeled_as(spec: EnvSpec, rollouts: Sequence[StepSequence]) -> EnvSpec:
-    """``spec`` with the labels of recorded columns, where it has none of its own: they go by their order."""
+    """``spec`` with the labels of recorded columns, in their order, if it has no labels itself."""
     own = (rollouts[0].rollout_info or {}).get("env_spec") if rollouts else None
     if not isinstance(own, EnvSpec):
         return spec

@@ -25,7 +25,7 @@ __all__ = ["SlotsVectorEnv"]
 class SlotsVectorEnv(VectorEnv):
     """Many environments for anything that takes Gymnasium's vector environments.
 
-    An environment with a batched simulator of its own is stepped as one; any other is a list of environments in this
+    An environment with its own batched simulator is stepped as one; any other is a list of environments in this
     process. Episode ``k`` of sub-environment ``i`` depends on its seed, ``k`` and its task alone, in every mode.
 
     Args:

@@ -119,7 +119,7 @@ class Message(NamedTuple):
 
 
 def packed(kind: str, number: int, parts: Sequence[Buffer]) -> list[memoryview]:
-    """A message of this process, of at least one part, as it is sent."""
+    """The bytes of a message of this process, which has at least one part."""
     views = [memoryview(part).cast("B") for part in parts]
     first, *more = [view.nbytes for view in views]
     head = _HEAD.pack(_MAGIC, _VERSION, _KINDS.index(kind), os.getpid(), number, len(parts), first)
@@ -308,7 +308,7 @@ def run_command(namespace: GlobalNamespace, blob: Buffer) -> tuple[str, list[Buf
     except KeyboardInterrupt as error:
         if not in_worker:
             raise
-        return "error", [_encode_failure(error)]  # workers ignore the signal: the function has raised it by itself
+        return "error", [_encode_failure(error)]  # workers ignore the signal, so the function itself has raised it
     except BaseException as error:
         return "error", [_encode_failure(error)]
 

@@ -258,7 +258,7 @@ def _asks_for_token(target: str | None) -> bool | None:
 
 
 def _match_authentication(target: str | None, wants_token: bool | None) -> None:
-    """Take part in a cluster's authentication, which Ray does by itself for clusters that it has found itself.
+    """Set up authentication with a cluster, which Ray does itself only for clusters that it has discovered.
 
     ``ray start --head`` demands tokens wherever an earlier Ray has left one.
     """

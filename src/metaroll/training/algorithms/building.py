@@ -44,7 +44,7 @@ __all__ = [
 
 _HELD_OUT = 20
 _NO_MEMORY = ("DefaultCPUAllocator: ", "CUDA error: out of memory")
-"""Errors of torch without a type of their own."""
+"""Texts of torch's errors that have no type of their own."""
 _RANDOMIZERS = {"default": default_randomizer, "conservative": conservative_randomizer}
 
 

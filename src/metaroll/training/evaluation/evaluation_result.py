@@ -442,7 +442,7 @@ class PolicyEvaluation:
         }
 
     def per_task(self) -> list[tuple[str, dict[str, float]]]:
-        """Name of each task, and its numbers; nothing for the environment as it is."""
+        """Name of each task, and its numbers; empty for the nominal environment."""
         if len(self.returns) == 1 and self.tasks[0] is None:
             return []
         means = self.returns.mean(axis=1).tolist()

@@ -34,10 +34,10 @@ def _episodes_of(evaluator: MetaEvaluator) -> int:
 class MetaEvaluator(Evaluator[MetaEvaluationConfig]):
     """Measures how well an algorithm adapts to tasks that it was not trained on.
 
-    Every cell (task, repetition) has an exploration policy of its own, fresh from the algorithm, and every episode a
-    seed; both are the same at every evaluation, so that differences between evaluations come from the algorithm. Where
-    exploration has noise that adapted episodes lack, the first episode is no measure of the policy before adaptation:
-    exploration policies then act in the adapted episodes, too (``EvaluationResult.unadapted_returns``).
+    Every cell (task, repetition) has its own exploration policy, new from the algorithm, and every episode a seed; both
+    are the same at every evaluation, so that differences between evaluations come from the algorithm. Where exploration
+    has noise that adapted episodes lack, the first episode is no measure of the policy before adaptation: exploration
+    policies then act in the adapted episodes, too (``EvaluationResult.unadapted_returns``).
 
     The policy of the adapted episodes is made by one function (``policies_after``), for the agent and for all that it
     is compared with; they differ in the data alone. Adapted episodes are never adapted to.

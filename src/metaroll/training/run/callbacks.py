@@ -87,7 +87,7 @@ class RunCallback(Stateful, ABC):
 
 @final
 class EvaluateEvery(RunCallback):
-    """Evaluates after every ``every``-th epoch, for algorithms that do not do so by themselves.
+    """Evaluates after every ``every``-th epoch, for algorithms that do not do so themselves.
 
     An epoch that the algorithm has evaluated is not evaluated again.
 
@@ -145,7 +145,7 @@ class StopAt(RunCallback):
 
 @final
 class TimeBudget(RunCallback):
-    """Ends the training after the epoch in which a time budget is used up; the epoch is saved, and the run can continue.
+    """Ends the training after the epoch that uses up a time budget; the epoch is saved, and the run can continue.
 
     The time of training counts from the beginning of the run, including that before a resume, but neither the time of
     an epoch that a kill has interrupted, nor the time between two parts of the run.
