@@ -96,7 +96,7 @@ class ConformanceError(MetarollError, AssertionError):
 
     Attributes:
         rule: Name of the promise, as the docstring of the kit lists it (``rows``, ``resume``).
-        seen: What happened instead.
+        seen: The observed behavior.
         hint: The usual cause, or how to fix it; empty where none is known.
     """
 

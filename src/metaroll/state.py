@@ -170,7 +170,7 @@ def _load_or_keep(
     """Call ``load(tree)``; where that fails, go back to the state ``before``.
 
     Args:
-        name: Of the class whose state it is.
+        name: Name of the class whose state it is.
         load: Restores a state part by part.
         tree: The state to restore.
         before: The present state.

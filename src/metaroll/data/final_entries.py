@@ -126,7 +126,7 @@ def concat_leaves(
     Args:
         leaves: ``(N_i, ...)`` or ``(N_i + 1, ...)`` each.
         finals: Final entries of each.
-        bounds: Of each, ``(R_i + 1,)``.
+        bounds: Bounds of each sequence, ``(R_i + 1,)``.
         data_format: "numpy" or "torch".
         truncate_last: Keep the last final entry apart, so that there is exactly one row per step.
 

@@ -337,8 +337,8 @@ class Rollouts(Sequence[StepSequence]):
         """The same rollouts with other values of a field, in their own columns.
 
         Args:
-            name: Of a field that all of them have, such as ``rewards``.
-            values: Those of all steps ``(sum T, ...)``; ``observations`` and ``states`` have one entry more for each
+            name: Name of a field that all of them have, such as ``rewards``.
+            values: Values of all steps ``(sum T, ...)``; ``observations`` and ``states`` have one entry more for each
                 rollout.
 
         Raises:
@@ -467,7 +467,7 @@ class Rollouts(Sequence[StepSequence]):
         """One field of each rollout as views of its column, ``(T, ...)`` (``(T + 1, ...)`` for ``observations``).
 
         Args:
-            name: Of the field, ``"terminated"`` or ``"truncated"``.
+            name: Name of the field, ``"terminated"`` or ``"truncated"``.
             default: For rollouts that do not have it.
 
         Raises:

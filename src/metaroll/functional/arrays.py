@@ -51,7 +51,7 @@ def like(result: np.ndarray, data: Any, *others: Any) -> Array:
 
     Args:
         result: Numbers of any shape ``(...)``.
-        data: What they were computed from: array, tensor, list or number.
+        data: The argument that they were computed from: array, tensor, list or number.
         others: More of it; the dtype is then the one that holds all of them.
     """
     if isinstance(data, torch.Tensor):

@@ -167,7 +167,7 @@ def _warp_by_steps(x: np.ndarray, y: np.ndarray, weights: np.ndarray, buffers: n
     Args:
         x: First series, number by number, ``(P, D, n)``; D is 1 or a multiple of 4 (with zeros).
         y: Second series, likewise, from its last step to the first, ``(P, D, m)``.
-        weights: Of the distance of the cell in which a move (1, 1), (1, 0) or (0, 1) ends, ``(3,)``.
+        weights: Weights of the distance of the cell in which a move (1, 1), (1, 0) or (0, 1) ends, ``(3,)``.
         buffers: Infinite numbers: memory for three diagonals of least costs, and for distances, ``(7, n + 2)``.
         last: Filled with the result.
     """

@@ -109,7 +109,7 @@ def _rounds(even: np.ndarray, odd: np.ndarray, keys: np.ndarray) -> Words:
     Args:
         even: Words 0 and 2 of the counters, shape ``(2, B, n)``.
         odd: Words 1 and 3.
-        keys: Of all rounds, ``(rounds, 2, 1, n)``.
+        keys: Keys of all rounds, ``(rounds, 2, 1, n)``.
 
     Returns:
         Four contiguous uint32 arrays ``(B, n)``.
@@ -281,7 +281,7 @@ def torch_uniforms(keys: torch.Tensor, role: int, start: torch.Tensor, count: in
     """``uniforms`` on the device of ``keys``, with the same bits.
 
     Args:
-        keys: Those of ``stream_keys`` as int64 ``(N, 4)``.
+        keys: Keys from ``stream_keys`` as int64 ``(N, 4)``.
         role: Which of the row's streams.
         start: First position of each row, int64 ``(N,)``.
         count: Numbers per row.

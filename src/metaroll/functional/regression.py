@@ -132,7 +132,7 @@ def cross_fitted_ridge(features: np.ndarray, targets: np.ndarray, folds: np.ndar
     (Hastie, Tibshirani and Friedman 2009, eq. 7.64), which leaks the row's own target given ``y_hat``.
 
     Args:
-        features: Of about unit scale, ``(n, k)``.
+        features: Features of about unit scale, ``(n, k)``.
         targets: ``(n, d)``.
         folds: Index of the fold of each row, ``(n,)``; two folds or more.
     """
@@ -186,7 +186,7 @@ def grams_of_blocks(blocks: np.ndarray, firsts: np.ndarray) -> np.ndarray:
     """``F^T F`` of the rows ``F`` of M tables that are cut into blocks; a third of each is mirrored.
 
     Args:
-        blocks: Those of all tables, ``(n, rows, F)``.
+        blocks: Blocks of all tables, ``(n, rows, F)``.
         firsts: The first block of each table, from 0 on, ``(M,)``.
 
     Returns:

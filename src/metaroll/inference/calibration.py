@@ -154,7 +154,7 @@ class _Judged(NamedTuple):
     """Deviations of the posteriors of one parameter from calibrated ones.
 
     Attributes:
-        p_value: Of the null hypothesis that they are calibrated.
+        p_value: p-value of the null hypothesis that they are calibrated.
         coverage: Share of truths within intervals of nominal level ``_LEVEL``.
         centered: Coverage after removing the shift.
         shift: Mean normal score of the truths, in posterior deviations.

@@ -168,7 +168,7 @@ class RLAlgorithm(ABC):
         """Called by ``metaroll.learners.base.train`` at the end of each epoch; returns the numbers to log.
 
         Args:
-            numbers: What the last ``update`` of the epoch returned.
+            numbers: The result of the last ``update`` of the epoch.
         """
         return numbers
 

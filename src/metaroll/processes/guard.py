@@ -47,7 +47,7 @@ def end_trees(names: Sequence[str], limits: Collection[int], roots: Sequence[int
 
     Args:
         names: Parts of ``MARK_VARIABLE``.
-        limits: That mark them.
+        limits: The limits that mark them.
         roots: Children of this process that were not waited for.
         groups: Leaders of groups, which are all that is known where the system has no ``/proc``.
     """

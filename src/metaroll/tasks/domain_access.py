@@ -230,8 +230,8 @@ def derived_attributes(kind: str, values: Mapping[str, float], changed: Collecti
 
     Args:
         kind: Name of its class.
-        values: Its attributes now.
-        changed: Those that have been set: they are never among the result.
+        values: Its current attributes.
+        changed: Attributes that have been set, which are excluded from the result.
     """
     return {
         name: compute(*(values[part] for part in parts))

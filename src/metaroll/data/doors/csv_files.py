@@ -18,7 +18,7 @@ def parse_csv(
     """The rows of cells of a text.
 
     Args:
-        text: Of the file, or what follows its first lines.
+        text: The content of the file, perhaps without its first lines.
         budget: Memory that they may take.
         delimiter: Between cells.
         skip_space: Whether blanks after a delimiter belong to no cell.

@@ -95,7 +95,7 @@ def write_folder(
         folder: Where to; folders above it are made.
         draws: The table.
         description: JSON types; format, versions and checksums are added.
-        weights: Of the estimator, by name; ``None`` if there is none.
+        weights: Weights of the estimator, by name; ``None`` if there is none.
 
     Raises:
         FileExistsError: There is something else of that name.

@@ -64,7 +64,7 @@ class HindsightGoals:
         Args:
             streams: Where they lie.
             window: Rows of each step and those that follow it, ``(N, K + 1)``.
-            rewards: Of the K steps, ``(N, K)``; changed.
+            rewards: Rewards of the K steps, ``(N, K)``; changed.
             terminated: Whether the episode ended there, bool ``(N, K)``; changed.
             generator: Source of randomness.
 

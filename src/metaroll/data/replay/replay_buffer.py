@@ -91,8 +91,8 @@ class ReplayBuffer:
     only a termination has no future value; any other end or interruption of a rollout leaves its last observation.
 
     Args:
-        observation_space: Of the environment.
-        action_space: Of the environment.
+        observation_space: Observation space of the environment.
+        action_space: Action space of the environment.
         capacity: Number of steps after which the oldest are overwritten, rounded up to a multiple of ``num_slots``.
         num_slots: Number of slots E of the live collection; a rollout belongs to slot ``plan.index % E``.
         planned_steps: Steps that will be taken at most, if that is known: room is made for no more.

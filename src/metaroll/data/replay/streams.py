@@ -133,8 +133,8 @@ class StepStreams:
     steps, its final observation; so has one that continues, and its last row gets its action with the next piece.
 
     Args:
-        observation_space: Of the environment.
-        action_space: Of the environment.
+        observation_space: Observation space of the environment.
+        action_space: Action space of the environment.
         num_slots: E.
         num_rows: Rows of each slot.
         memory_map: Folder of the files that hold the arrays; ``None``: main memory.

@@ -39,7 +39,7 @@ class Canvas:
     Args:
         width: Pixels from left to right.
         height: Pixels from bottom to top.
-        color: Of the ground.
+        color: Color of the background.
     """
 
     def __init__(self, width: int, height: int, color: Any = PAPER) -> None:

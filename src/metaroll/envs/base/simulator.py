@@ -143,7 +143,7 @@ class Simulator(ABC):
         """``uniforms`` of rows, ``(N, num_uniforms)``, for simulators with ``seeds_as_gymnasium``.
 
         Args:
-            seeds: Of the generators that Gymnasium's ``reset(seed=)`` makes, ``(N,)``.
+            seeds: Seeds of the generators that Gymnasium's ``reset(seed=)`` makes, ``(N,)``.
         """
         return pcg64_uniforms(seeds, self.num_uniforms)
 

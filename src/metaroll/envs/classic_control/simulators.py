@@ -45,7 +45,7 @@ class ClassicSimulator(Simulator):
     Attributes:
         params: Attributes that may have any value, and differ between rows.
         fixed: Attributes that must have this value, or the formulas do not speak for the environment.
-        class_name: Of the environment.
+        class_name: Class name of the environment.
         seconds: The attribute that holds the seconds of a step, if the environment has it.
         state_dim: Numbers in the environment's ``state``; flags may follow them, false where an episode starts.
     """

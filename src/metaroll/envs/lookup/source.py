@@ -161,7 +161,7 @@ class EnvSource:
             plans: The plans that will be run, as far as known.
             env: An environment that ``make`` has given, of which a simulator is made; the caller closes it after the
                 slots. Without it, what is made here is closed with the slots.
-            kind: Of slots, if the caller has asked before.
+            kind: Kind of slots, if the caller knows it already.
             reachable: Step classic control as a list, whose environments can be asked for, and given, attributes.
 
         Raises:

@@ -184,7 +184,7 @@ class SimTask(ABC):
 
         Args:
             state: Before the step.
-            action: As it was given, not clipped to its bounds.
+            action: The action before it is clipped to its bounds.
             following: State after the step.
             remaining: Steps left after this one.
             scales: Result of ``scales``.

@@ -271,7 +271,7 @@ class _Note:
     """Facts about the environment in a slot, and its episode.
 
     Attributes:
-        name: Of the environment, which an update may have replaced by another.
+        name: Name of the environment, which an update may have replaced.
         wanted: Which entries of plans it wants to hear.
         may_choose: Whether a wrapper may choose where episodes start.
         state_owner: Its layer that has a state.

@@ -188,7 +188,7 @@ class ChainWrapper(gymnasium.Wrapper, ABC):
             memory: Changed.
             rows: Which, ``(k,)``.
             env_seeds: Seeds of the resets of the environments inside, ``(k,)``; ``None``: no seed was given.
-            plans: As ``plans_in`` has returned them; ``None`` where an environment is reset by hand.
+            plans: The result of ``plans_in``; ``None`` if an environment is reset directly.
         """
 
     def unseen(self, observations: np.ndarray) -> np.ndarray:

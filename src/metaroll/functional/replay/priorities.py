@@ -58,7 +58,7 @@ def importance_weights(probabilities: np.ndarray, count: int, exponent: float) -
     """``(count * P)^-exponent``, divided by the largest (Schaul et al. 2016, section 3.4, beta is the exponent).
 
     Args:
-        probabilities: Of the steps that were drawn, ``(N,)``.
+        probabilities: Probabilities of the drawn steps, ``(N,)``.
         count: Number of steps from which they were.
         exponent: 0 leaves the bias, 1 makes up for it.
     """

@@ -60,7 +60,7 @@ class TrainingDisplay(TrainingView):
         updates_per_epoch: Gradient steps per epoch, for the rate.
         clock: Returns seconds since an arbitrary moment.
         adapts: Whether the algorithm adapts; otherwise the returns of training and of evaluations are shown.
-        amounts: What the run will do; with it the duration of the run is estimated in its first seconds.
+        amounts: The amount of work of the run, from which its duration is estimated in the first seconds.
     """
 
     def __init__(

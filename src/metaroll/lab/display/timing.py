@@ -107,7 +107,7 @@ class RunTiming:
 
     Args:
         num_epochs: Epochs of the whole run.
-        amounts: What the run does; ``None`` means that the first epoch has to show it.
+        amounts: The amount of work of the run; ``None`` means that it is known after the first epoch.
         clock: Returns seconds since an arbitrary moment.
 
     Attributes:

@@ -87,11 +87,11 @@ class Curve:
     """One curve of a chart.
 
     Attributes:
-        label: What it shows; empty for one that needs no entry in the legend.
+        label: Label in the legend; empty for a curve without an entry there.
         x: Where, ``(N,)``, rising.
         y: Values ``(N,)``; there is a gap where one is not finite.
         low, high: Bounds of an interval around each value, ``(N,)``.
-        color: As CSS has it.
+        color: Color in CSS notation.
         kind: ``"line"`` with a band as its interval (a bar where there is one point), ``"points"`` with bars,
             ``"joined"`` points with bars, a ``"thin"`` line, or a ``"wide"`` pale one, on which others are seen.
     """
@@ -125,8 +125,8 @@ class Chart:
     Attributes:
         title: What it shows.
         explanation: How the numbers came about, in a line.
-        x_label: What the axis below shows.
-        y_label: What the axis to the left shows.
+        x_label: Label of the horizontal axis.
+        y_label: Label of the vertical axis.
         curves: The curves.
         levels: Name -> value of reference lines, or values at 1, 2, 3, ...
         marks: Name -> where reference lines stand upright.
@@ -154,11 +154,11 @@ class Field:
     Attributes:
         title: What it shows.
         explanation: How the numbers came about, in a line.
-        value_label: What the values are.
+        value_label: Label of the values.
         axes: Name -> values ``(n1,)`` and ``(n2,)``, rising: the axis below, then the axis to the left.
         values: Values ``(n1, n2)``.
         low, high: Bounds of their intervals, ``(n1, n2)``; NaN without any.
-        interval: What the intervals are.
+        interval: Description of the intervals.
         nominal: Name -> value of the axes that is the usual one.
         spans: Name -> bounds of the parts of the axes that were seen in training.
     """

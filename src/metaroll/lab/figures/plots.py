@@ -181,7 +181,7 @@ def plot_robustness(result: RobustnessMap, path: str | Path) -> Path:
     """Draw the return over the grid, with intervals, the nominal value, and the range of training.
 
     Args:
-        result: What ``robustness_map`` returned.
+        result: The result of ``robustness_map``.
         path: Picture to write (PNG).
 
     Returns:

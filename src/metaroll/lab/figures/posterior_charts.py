@@ -25,10 +25,10 @@ def marginal_charts(
     """A histogram of each parameter, in the whole range of the prior.
 
     Args:
-        names: Of the parameters.
+        names: Names of the parameters.
         draws: ``(n, d)``.
         bounds: Name -> range of the prior.
-        marks: What (nominal, true, say) -> name -> value.
+        marks: Label (such as nominal or true) -> name -> value.
     """
     charts = []
     for i, name in enumerate(names):
@@ -95,7 +95,7 @@ def trace_chart(
     """What was observed, and what simulations with draws of the posterior say.
 
     Args:
-        title: What is observed.
+        title: Label of the observation.
         explanation: How the numbers came about.
         time: In s, ``(T,)``.
         observed: ``(T,)``.

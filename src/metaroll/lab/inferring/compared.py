@@ -48,7 +48,7 @@ class Compared:
             tell (forces of contacts), which differs after a start from there.
         labels: Names of the compared entries.
         channels: Names of all entries.
-        spec: Of the simulator, as what is compared has it.
+        spec: Spec of the simulator, in the form of the compared rollouts.
         dt: Seconds per step, if the simulator defines it.
         nominal: The simulator's own parameters; for noise, values from the log.
         action_field: Field of the recorded actions to play back.

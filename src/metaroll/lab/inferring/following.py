@@ -41,7 +41,7 @@ class Followed(NamedTuple):
     """Recorded rollouts of one length beside the simulator that follows them.
 
     Attributes:
-        compared: What is compared between both.
+        compared: The data to compare between robot and simulator.
         rollouts: The R rollouts.
         starts: Where simulations of their segments start.
         spans: Numbers of kept steps over which features measure changes.

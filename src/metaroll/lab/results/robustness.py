@@ -148,7 +148,7 @@ def robustness_map(
         grid: Name -> values, of one or two parameters.
         num_episodes: Episodes at each point.
         max_steps: Truncate episodes after this number of steps; ``None`` means the environment's own limit.
-        training: What the policy was trained with, to be shown in plots: a randomizer (the middle 95 % of its draws),
+        training: The parameters of training, to be shown in plots: a randomizer (the middle 95 % of its draws),
             or name -> (lowest, highest value).
         confidence: Level of the intervals.
         seed: Seed of the episodes, the same at each point; ``None`` means fresh entropy.

@@ -32,7 +32,7 @@ class RunFacts:
         config: ``config.yaml``; empty without it.
         split: How training tasks and held-out tasks are separated.
         robustness: Robustness maps, as ``RobustnessMap.to_dict`` has them.
-        problems: What could not be read, and why.
+        problems: Parts that could not be read, with the reasons.
     """
 
     name: str

@@ -51,7 +51,7 @@ class RunReport:
         env_steps: Environment steps so far.
         newest_return: Mean return on held-out tasks (after adaptation, if it adapts), in the newest evaluation.
         newest_return_epoch: Finished epochs at that evaluation.
-        problem: What is damaged, and a hint.
+        problem: Damage, and a hint.
     """
 
     folder: Path

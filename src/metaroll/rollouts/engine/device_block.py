@@ -62,10 +62,10 @@ class DeviceRows(NamedTuple):
     """W rollouts on a device, W a whole number of tiles. Rows without a rollout repeat another, and do not count.
 
     Attributes:
-        state, constants: Of the simulator.
+        state, constants: State and constants of the simulator.
         policy: The policy's memory, name -> ``(W, ...)``.
         observations: Shape ``(W, ...)``.
-        keys, env_keys: Of the streams of plans and environments, int64 ``(W, 4)``.
+        keys, env_keys: Keys of the streams of plans and environments, int64 ``(W, 4)``.
         ages: Steps of each rollout so far, int64 ``(W,)``.
         limits: Steps after which it ends at the latest, int64 ``(W,)``.
         stops: Whether it ends with the episode, bool ``(W,)``.

@@ -63,7 +63,7 @@ class SlotLoop:
         refill: Give a slot the next plan after its rollout has ended; without, it is frozen until ``start``.
         begin: Give slots their first plans now; without, ``restore`` does.
         heartbeat: Called with ``"reset"`` or ``"step"`` now and then (the heartbeat of a worker).
-        memory: Of loops that run one after the other, to be used again.
+        memory: Memory that loops use one after the other.
     """
 
     def __init__(

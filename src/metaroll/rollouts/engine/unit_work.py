@@ -73,7 +73,7 @@ class UnitResult:
     """The result of a unit.
 
     Attributes:
-        number: That of the unit.
+        number: Number of the unit.
         columns: Its rollouts, in the order of its plans; ``None`` if there are none, or they have been reduced.
         kept: Places of their plans in the unit, ``(N,)``.
         dropped: Rollouts that were left out, in the order of the unit's plans.

@@ -47,7 +47,7 @@ class TaskSource(Closable):
     Args:
         env: As for ``RolloutEngine``, or an environment of the old Gym API. With tasks it has ``sample_tasks(n)`` and
             ``set_task(task)``, as ProMP's ``MetaEnv``. A given one is copied.
-        seed: Of the tasks that are drawn.
+        seed: Seed of the tasks that are drawn.
 
     Attributes:
         source: Makes environments.
@@ -292,7 +292,7 @@ class MetaIterativeEnvExecutor(MetaEnvExecutor):
         meta_batch_size: Number of tasks, M.
         envs_per_task: Number of environments of each task; environment ``i`` is one of task ``i // envs_per_task``.
         max_path_length: An episode is truncated after this many steps, and the next one begins.
-        seed: Of all randomness; ``None`` draws fresh entropy. Default: that of ``metaroll.set_seed``.
+        seed: Seed of all randomness; ``None`` draws fresh entropy. Default: that of ``metaroll.set_seed``.
     """
 
     def __init__(

@@ -95,7 +95,7 @@ class MetaSampler(Sampler):
         envs_per_task: Environments of each task, E; ``None``: as many as paths. With ProMP's policies this many are
             stepped at a time.
         parallel: Whether environments run in worker processes.
-        seed: Of all randomness; ``None`` draws fresh entropy. Default: that of ``metaroll.set_seed``.
+        seed: Seed of all randomness; ``None`` draws fresh entropy. Default: that of ``metaroll.set_seed``.
         num_workers: Processes with ``parallel``; ``None``: one for each task, but no more than processors.
         pool: Workers to share with ``parallel``, which ``close`` does not end.
         task_sampler: Where ``update_tasks`` gets tasks; ``None``: ``sample_tasks`` of the environment, or the family

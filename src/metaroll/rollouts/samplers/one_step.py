@@ -26,13 +26,13 @@ class OneStep:
     Attributes:
         source: Makes the simulator.
         before: Rows, ``(N, C)``: states, or whole observations.
-        after: Those that follow, ``(N, C)``.
+        after: The rows that follow them, ``(N, C)``.
         rollouts: The rollout of each row, ``(N,)``.
         contexts: Contexts that give the policy the action in between, N of them.
         policy: Plays the recorded actions.
         field: ``"states"`` or ``"observations"``, what rows are.
         state_of: From rows to states; ``None``: they are states.
-        seed: Of what is random in the simulator.
+        seed: Seed of the simulator's randomness.
     """
 
     source: EnvSource

@@ -39,7 +39,7 @@ class FailedSimulation:
 
     Attributes:
         domain_param: The parameters.
-        message: What happened.
+        message: The error.
         row: Place of the parameters in the call.
         rollout, segment: Which recorded rollout, and which of its segments, was simulated; -1: none was, since the
             parameters themselves are wrong.
@@ -162,7 +162,7 @@ def check_taken_over(recorded: StepSequence, source: EnvSource, values: np.ndarr
 
     Args:
         recorded: The rollout.
-        source: Of the environment in which it was made.
+        source: Source of the environment in which it was made.
         values: The commanded values, ``(d,)``.
         names: The d names.
 

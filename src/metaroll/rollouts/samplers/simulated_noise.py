@@ -61,8 +61,8 @@ class SimulatedNoise:
     """From sets of parameters to deviations of noise.
 
     Args:
-        names: Of the columns of a set.
-        spec: Of the simulation.
+        names: Names of the columns of a set.
+        spec: Spec of the simulation.
         field: ``"states"`` or ``"observations"``: what is measured.
         sensors: Its visible parts.
 

@@ -238,7 +238,7 @@ class _Renderer:
 
     Args:
         env: The environment.
-        mode: What to show.
+        mode: The displays to use.
         render_step: Number of steps from one picture to the next.
 
     Raises:

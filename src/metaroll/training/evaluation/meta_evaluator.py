@@ -299,7 +299,7 @@ class MetaEvaluator(Evaluator[MetaEvaluationConfig]):
 
         Args:
             algo: The adapting algorithm.
-            policies: Those that made the last episodes, given up by the caller.
+            policies: The policies of the last episodes, which the caller no longer uses.
             history: All episodes of each cell, the same number of them.
         """
         done = len(history[0])
@@ -370,7 +370,7 @@ def adapt_policies(
         algo: The adapting algorithm.
         policies: One per cell, given up by the caller.
         history: Rollouts of each cell, the same number of them.
-        update: Of the first task; its environment has the spaces, where the algorithm does not know them.
+        update: Update of the first task; its environment has the spaces if the algorithm does not know them.
         seed: Seed for algorithms that draw from global generators.
         fresh: Adapt new exploration policies instead of ``policies``.
         first: Leave out this many rollouts of each cell.

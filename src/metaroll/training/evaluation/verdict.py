@@ -193,10 +193,10 @@ def judge(
 
     Args:
         adapted: After adaptation to the task's own data.
-        no_adaptation: Of the same policy without any data.
+        no_adaptation: Returns of the same policy without any data.
         mismatched: After adaptation to the data of another task.
-        oracle: Of a policy that has access to the task.
-        floor: Of the best policy that does not adapt, where that is known; ``None`` means ``no_adaptation``.
+        oracle: Returns of a policy that has access to the task.
+        floor: Returns of the best policy that does not adapt, if known; ``None`` means ``no_adaptation``.
         divergence: ``KL(posterior || prior)`` in nats.
         task_divergence: ``KL(posterior || posterior given another task's data)``.
         tasks: Descriptions of the tasks; without them they are called ``task 0``, ``task 1``, ...

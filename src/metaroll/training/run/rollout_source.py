@@ -173,7 +173,7 @@ class RolloutSource:
         """One list of whole rollouts per update.
 
         Args:
-            request: What is wanted; how long rollouts are is up to the algorithm.
+            request: The requested rollouts; their length is up to the algorithm.
             itr: For samplers that log it.
             agent_update: Behavior policy to use instead of the algorithm's agent, or parameters of that.
         """

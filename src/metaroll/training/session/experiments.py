@@ -141,7 +141,7 @@ class Experiment(NamedTuple):
     Attributes:
         runner: The runner.
         algo: The learner.
-        env: What the runner was set up with: ``source``, or one task of it.
+        env: The environment that the runner was set up with: ``source``, or one task of it.
         evaluator: The evaluator.
         source: The environment named in the configuration.
     """

@@ -35,8 +35,8 @@ class RowFiles:
     """Writes the arrays of one snapshot that are rows of rings, and links the blocks that have not changed.
 
     Args:
-        folder: Of the snapshot; set anew when it gets its final name.
-        before: Those of the snapshot before, in the same process; ``None``: everything is written.
+        folder: Folder of the snapshot; set again when it gets its final name.
+        before: The row files of the previous snapshot, in the same process; ``None``: everything is written.
     """
 
     def __init__(self, folder: Path, before: RowFiles | None = None) -> None:

@@ -34,7 +34,7 @@ def check_run(
     """Error unless the run may be rebuilt: nothing has been imported for it yet.
 
     Args:
-        config: Its configuration, as it is to continue.
+        config: The configuration with which it continues.
         written: The configuration in its folder: all else was given now.
         folder: Folder of the run.
         trust: Import the modules that it names, and connect to its cluster, though this installation has not made the
@@ -82,7 +82,7 @@ def check_built(built: Mapping[str, Any], checked: Mapping[str, Any], folder: Pa
 
     Args:
         built: The configuration that is built, value by value.
-        checked: That of ``check_run`` or ``check_group``, in which an option may have another name.
+        checked: The configuration from ``check_run`` or ``check_group``, in which an option may have another name.
         folder: Folder of the run or the group.
 
     Raises:
