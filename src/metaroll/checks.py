@@ -197,7 +197,7 @@ def plain_number(name: str, value: Any, *, finite: bool = True) -> float:
         TypeError: Not a number.
         ValueError: NaN, or infinite.
     """
-    if isinstance(value, float):  # np.float64, too: most are, and there may be one for each of many rollouts
+    if isinstance(value, float):  # np.float64, too: the usual type, and there may be one for each of many rollouts
         number = float(value)
     else:
         try:
@@ -224,7 +224,7 @@ def takes_arguments(func: Callable[..., Any], *args: Any, **kwargs: Any) -> bool
     True where that is not known: for functions without a signature, and those that hand their arguments on.
     """
     try:
-        # What a decorator hands on to the function inside it is its own affair.
+        # The arguments that a decorator passes to the function inside it are not checked.
         signature = inspect.signature(func, follow_wrapped=False)
     except (TypeError, ValueError):
         return True

@@ -227,7 +227,7 @@ class Option:
                 name = f"{self.name} in {where}"
             if name == self.name:
                 raise
-        return self._checked(name, value, where)  # which raises: its name is needed for errors alone
+        return self._checked(name, value, where)  # which raises an error: only that needs the name
 
     def _is_plain(self, value: Any) -> bool:
         """Whether the field accepts ``value`` without conversion or warning, the usual case."""
@@ -768,7 +768,7 @@ def _listed(option: Option, value: Any) -> list[Any]:
 
 
 def _expectation(option: Option, typed: bool) -> str:
-    # A file has its own words for these; a flag, as Python does, takes None.
+    # A file has its own words for these; a flag accepts None, like Python.
     yes_or_no = for_reader("True or False", "true or false") if typed else "true or false"
     nothing = "None" if typed else "null"
     one = " or ".join(repr(c) for c in option.choices) or {

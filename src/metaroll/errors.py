@@ -505,7 +505,7 @@ def unknown_name(what: str, name: str, known: Iterable[str], *, guess: bool = Tr
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.5) or [n for n in known if n.lower() == name.lower()]
     near = near if guess else []
     hint = f"; did you mean {' or '.join(repr(n) for n in near)}?" if near else "."
-    # A long list would hide what is meant, if that is known.
+    # A long list would hide the suggestion, if there is one.
     listed = f"{len(known)} names" if near and len(known) > _MOST_LISTED else ", ".join(known)
     listed, name = (text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}..." for text in (listed, name))
     return UnknownNameError(f"unknown {what} {name!r}{hint} Known: {listed}")

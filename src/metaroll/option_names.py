@@ -79,7 +79,7 @@ def names_here(alias: str, options: Sequence[Named], written: Callable[[str], st
         return [alias]
     former = [option.name for option in options if option.was == alias]
     if former and any(alias in concept.documented for concept in concepts_named(alias)):
-        return former  # a name of the documents, which are forever
+        return former  # a documented name, which never changes
     for concept in concepts_named(alias):
         here = [field for field in concept.fields if field in names]
         means_it = alias in concept.taken or (alias in concept.documented and alias not in concept.near)
@@ -163,7 +163,7 @@ def near_options(
         fields = dict.fromkeys(field for concept in there for field in concept.here if field in texts)
         note = for_reader(there[0].in_python or there[0].note, there[0].note) if notes else ""
         return f"did you mean {' or '.join(map(written, fields))}?" + (f" ({note})" if note else "")
-    if concepts:  # what is known is no misspelled name of something else
+    if concepts:  # a known name is not a misspelling of another
         return _answer_without_field(concepts, texts, absent) if absent else ""
     here = [concept for concept in CONCEPTS if not texts.keys().isdisjoint(concept.fields)]
     taken = {other for concept in here if texts.keys().isdisjoint(concept.unless) for other in concept.taken}

@@ -273,7 +273,7 @@ def attribute_of(name: str, what: str, explained: Callable[[BaseException], str 
     for part in attribute.split("."):
         try:
             value, where = getattr(value, part), f"{where}.{part}"
-        except (Exception, SystemExit) as error:  # of a module that makes it on access
+        except (Exception, SystemExit) as error:  # for a module that creates it on access
             if isinstance(error, AttributeError) and error.obj is value:
                 known = [member for member in getattr(value, "__dict__", ()) if not member.startswith("_")]
                 raise unknown_name(f"name in {where}", part, known) from error
@@ -357,7 +357,7 @@ def _find(whole: str, part: str, places: Sequence[str] | None) -> tuple[str | No
         inner = members.get("__path__")
         return file, None if inner is None else list(inner)
     for finder in sys.meta_path:
-        # A package without __init__ inside another one that is not imported cannot be asked for its places.
+        # The folders of a namespace package inside a package that is not imported are unknown.
         with contextlib.suppress(KeyError):
             spec = finder.find_spec(whole, places, None)
             if spec is not None:

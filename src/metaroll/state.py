@@ -329,7 +329,7 @@ def restored(own: Any, tree: Any) -> Any:
         return type(own)(_plain(own.item(), tree))
     if isinstance(own, np.ndarray):
         loaded, value = _checked_shape(np.asarray(tree), own), np.empty_like(own)
-        with np.errstate(all="ignore"):  # what is lost is an error below
+        with np.errstate(all="ignore"):  # missing entries are an error below
             value[...] = loaded.real if loaded.dtype.kind == "c" and own.dtype.kind != "c" else loaded
         if loaded.dtype != own.dtype:
             rounded = loaded.dtype.kind == own.dtype.kind == "f"

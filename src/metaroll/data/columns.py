@@ -84,7 +84,7 @@ def row_layout(length: int, bounds: np.ndarray | None) -> RowLayout:
     """The layout of ``length`` steps with rollout bounds ``(R+1,)``; ``None`` means loose steps."""
     if bounds is None:
         return RowLayout(np.arange(length), np.arange(0))
-    before = np.arange(len(bounds) - 1)  # rows for what follows earlier sub-rollouts
+    before = np.arange(len(bounds) - 1)  # rows for the final entries of earlier sub-rollouts
     return RowLayout(np.arange(length) + np.repeat(before, np.diff(bounds)), bounds[1:] + before)
 
 

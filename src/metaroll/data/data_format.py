@@ -95,7 +95,7 @@ def _to_torch(data: Any, data_type: Any) -> torch.Tensor:
         tensor = data
     elif isinstance(data, np.ndarray | np.generic):
         array = np.asarray(data)
-        if not array.dtype.isnative:  # torch knows no other order of bytes
+        if not array.dtype.isnative:  # torch supports only the native byte order
             array = array.astype(array.dtype.newbyteorder("="))
         if not array.flags.writeable or any(stride < 0 for stride in array.strides):
             array = array.copy()  # torch can represent neither

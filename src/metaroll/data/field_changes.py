@@ -57,7 +57,7 @@ def process_fields(
             return leaf
         parts = [select_range(leaf, finals.get(path), bounds, *pair, append_final=True)[0] for pair in pairs]
         done = [_apply(function, part, data_format, ".".join(map(str, path))) for part in parts]
-        # The last final entry goes where it was: behind the rows of the leaf, or apart.
+        # The last final entry keeps its place: behind the rows of the leaf, or separate.
         apart = len(leaf) == bounds[-1]
         rows, rest = concat_leaves(done, [None] * len(done), ends, data_format, truncate_last=apart)
         changed.pop(path, None)
@@ -69,7 +69,7 @@ def process_fields(
 
 
 def _apply(function: Callable[[Array], Any], data: Array, data_format: str, where: str) -> Array:
-    # A copy: what works in place must not reach the original.
+    # A copy: in-place functions must not change the original.
     data = data.clone() if isinstance(data, torch.Tensor) else data.copy()
     try:
         result = to_format(function(data), data_format)

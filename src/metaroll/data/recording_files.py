@@ -56,7 +56,7 @@ def prepare_npz(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> 
         entries[name] = array if is_plain else _from_text(to_json(encode(array, f"field {name!r}")))
 
     def write(file: BinaryIO) -> None:
-        # The archive by hand: numpy.savez would pickle what it cannot write, and puts the time of day in.
+        # Written by hand, since numpy.savez would pickle objects, and stores the time of day.
         with zipfile.ZipFile(file, "w") as archive:
             for name, array in entries.items():
                 with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as entry:
@@ -89,7 +89,7 @@ def read_npz(file: BinaryIO, budget: Budget) -> Contents:
 # ---- csv -------------------------------------------------------------------------------------------------------------
 
 _MARK = "# "
-_ERRORS = "surrogatepass"  # half characters, which some text holds, are kept
+_ERRORS = "surrogatepass"  # lone surrogates, which some text holds, are kept
 _SUM, _SUM_DIGITS = ',"crc32":"', 8
 _SUMMED = re.compile(rb'(.*),"crc32":"([0-9a-f]{8})"\}', re.DOTALL)
 """A header with the checksum of it as it was before, and of all lines that follow; earlier versions wrote none."""

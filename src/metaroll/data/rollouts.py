@@ -570,7 +570,7 @@ def _gathered(parts: Sequence[RolloutColumns], numbers: np.ndarray) -> RolloutCo
     lengths = whole.lengths[numbers]
     bounds = np.concatenate([[0], np.cumsum(lengths)])
     steps = np.repeat(whole.bounds[:-1][numbers] - bounds[:-1], lengths) + np.arange(bounds[-1])
-    begins = whole.bounds[:-1] + np.arange(len(whole))  # of fields that have an entry more for each rollout
+    begins = whole.bounds[:-1] + np.arange(len(whole))  # for fields with one more entry per rollout
     offset = begins[numbers] - bounds[:-1] - np.arange(len(numbers))
     finals = np.repeat(offset, lengths + 1) + np.arange(bounds[-1] + len(numbers))
     fields = {name: _cut(whole.column(name), finals if name in WITH_FINAL else steps) for name in shared}

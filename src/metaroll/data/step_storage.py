@@ -31,7 +31,7 @@ ARGUMENTS = ("complete", "self")
 """Arguments of the constructor besides fields and attributes."""
 
 _ATTRIBUTES = ("continuous", "rollout_info", *ARGUMENTS)
-_SEQUENCE_METHODS = ("count", "index")  # of collections.abc.Sequence: a field of such a name is worth more
+_SEQUENCE_METHODS = ("count", "index")  # of collections.abc.Sequence; fields of these names take precedence
 
 
 class StepStorage(ABC):
@@ -159,7 +159,7 @@ class StepStorage(ABC):
         raise AttributeError(f"{type(self).__name__} has no attribute or field {name!r}")
 
     def __getstate__(self) -> dict[str, Any]:
-        if self._place is not None:  # all that ran with it shall not travel with it
+        if self._place is not None:  # pickles must not include everything that ran with it
             self._fill()
         return vars(self)
 

@@ -84,7 +84,7 @@ def _sum_of(text: bytes) -> bytes:
 def write_table(table: Any, file: BinaryIO) -> None:
     """Write an arrow table as parquet."""
     pa = import_arrow()
-    # Through memory: an error of the file system then keeps its own type.
+    # Written in memory first, so that errors of the file system keep their type.
     buffer = pa.BufferOutputStream()
     pa.parquet.write_table(table, buffer, write_page_checksum=True)
     file.write(buffer.getvalue())

@@ -79,7 +79,7 @@ class ChildProcess:
             if value is not None:
                 variables[key] = value
         lineage = variables.get(guard.MARK_VARIABLE, "")
-        # It may end in order, where other things that this program starts end at once.
+        # It may shut down cleanly, while other children of this program end at once.
         variables[guard.MARK_VARIABLE] = (
             lineage.replace(_family.program, "") if _family.program else lineage
         ) + self._name
@@ -102,7 +102,7 @@ class ChildProcess:
                 env=variables,
                 cwd=folder,
                 pass_fds=(life, *pass_fds),
-                start_new_session=True,  # what a terminal sends is the parent's business
+                start_new_session=True,  # the parent handles the terminal's signals
             )
         except BaseException:
             self._release()
@@ -183,8 +183,8 @@ def watch_guard() -> None:
 
 @contextlib.contextmanager
 def last_words(text: str) -> Iterator[None]:
-    """Inside, ``text`` goes to standard error should this process end, as libraries in C end it: with no exception."""
-    # The speaker is no child that ends with this process: it waits for that end.
+    """Context in which ``text`` goes to standard error if the process ends without an exception, as C code may end it."""
+    # Not marked as a child to end with this process, since it waits for that end.
     with subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", _SAY, text], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, bufsize=0
     ) as speaker:
@@ -225,7 +225,7 @@ class _Family:
     def _guard_is_gone(self) -> bool:
         if self.guard is None:
             return False
-        # A process that is killed closes its pipes a moment before its end can be asked for.
+        # A killed process closes its pipes a moment before its exit status is available.
         looking = select.poll()
         looking.register(self.life, 0)
         return bool(looking.poll(0)) or self.guard.poll() is not None

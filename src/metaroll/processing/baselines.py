@@ -223,7 +223,7 @@ class _TaskFits:
         # Allocate everything once: threads would wait for each other at many small calls.
         self._edges, self._times, self._rows = columns.task_bounds, columns.times, columns.step_rows
         width = self.weights.shape[1] + 1
-        # Blocks are so small that BLAS does not cut them for its own threads, which would get into each other's way.
+        # Blocks are small enough that BLAS does not split them over its own threads, which would compete with ours.
         self._block = max(8, _BLOCK_PRODUCTS // width**2)
         self._blocks = -(-np.diff(self._edges) // self._block)
         self._at_once = max(int(self._blocks.max()), _NUMBERS_AT_ONCE // (self._block * width))

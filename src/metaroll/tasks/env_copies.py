@@ -19,7 +19,7 @@ __all__ = ["copy_env"]
 
 _ABSENT = object()
 _PLAIN = (bool, int, float, complex, str, bytes, np.generic, np.ndarray, Enum, gymnasium.Space, type(None))
-_DEEPEST = 8  # of nested lists and dicts; what lies deeper is not compared
+_DEEPEST = 8  # depth of nested lists and dicts; deeper parts are not compared
 _TRIED_STEPS = 3
 _HINT = (
     "pass a function that makes it instead of the environment, for instance def make(): env = ...; return env: what "

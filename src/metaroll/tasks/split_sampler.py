@@ -279,7 +279,7 @@ def draw_more(
         ValueError: There are fewer different tasks.
     """
     distinct: dict[Any, EnvUpdate] = {_rounded_key(update.task): update for update in known}
-    # Tasks that were drawn at once count, though they should differ by rounding alone.
+    # Tasks drawn at once are distinct, even if they differ by rounding only.
     distinct |= {("known", place): update for place, update in enumerate(known[len(distinct) :])}
     size, idle = _BLOCK, 0
     with sampler.drawing() as draw:

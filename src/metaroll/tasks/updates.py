@@ -17,7 +17,7 @@ __all__ = ["ExistingEnvUpdate", "NewEnvUpdate", "SetTaskUpdate", "env_layers", "
 EnvConstructor = Callable[[], Any]
 EnvWrapper = Callable[[Any, Any], Any]
 
-# Marks that an update leaves on the environments and wrappers that it makes, so that a later one finds its way back.
+# Marks that an update leaves on its environments and wrappers, so that a later update can undo it.
 _MADE_BY = "_metaroll_made_by"
 _WRAPS = "_metaroll_wraps"
 
@@ -196,7 +196,7 @@ class SetTaskUpdate(EnvUpdate):
     def _build(self) -> Any:
         env = self._env_type()
         if self._made_by is not None:
-            with contextlib.suppress(AttributeError):  # without room for the mark it is simply never re-used
+            with contextlib.suppress(AttributeError):  # an object that cannot be marked is never reused
                 setattr(env, _MADE_BY, self._made_by)
         return env
 

@@ -389,7 +389,7 @@ def _acts_of(policy: Any, spec: EnvSpec) -> dict[str, Any]:
     """Parameters of a policy, and what it does for fixed observations; empty if there is none."""
     if policy is None:
         return {}
-    own = copy.deepcopy(as_policy(policy, spec))  # one that remembers is not to notice
+    own = copy.deepcopy(as_policy(policy, spec))  # a policy with memory must not be affected
     return {"parameters": own.acting_parameters(), "results": results_of(own, spec)}
 
 

@@ -160,7 +160,7 @@ class _Kit:
         self.everyone = np.arange(self.num_rows)
         if not isinstance(self.info, PolicyInfo):
             raise ConformanceError("form", f"info must be a PolicyInfo, got {self.info!r}")
-        space = copy.deepcopy(self.spec.observation_space)  # its generator is not to be moved
+        space = copy.deepcopy(self.spec.observation_space)  # its generator must not advance
         space.seed(int(self.generator.integers(2**31)))
         batches = [stack_elements(space, [space.sample() for _ in range(self.num_rows)]) for _ in range(self.num_steps)]
         self.observations = batches if self.info.structured else [flatten_batch(space, batch) for batch in batches]
@@ -282,7 +282,7 @@ class _Kit:
             self.compare(call, again, "determinism", f"step {step}, with the same arguments again, differs", hint)
 
     def check_noise(self, calls: list[_Call]) -> None:
-        if self.info.always_random or self.info.slow:  # what others wrote may know no deterministic way
+        if self.info.always_random or self.info.slow:  # foreign policies may have no deterministic mode
             return
         for step, call in enumerate(calls):
             other = self.act(_Call(call.obs, call.state, call.noise + np.float32(0.25), call.flags))
@@ -433,7 +433,7 @@ class _Kit:
 
     def check_state_dict(self, other: Policy) -> None:
         """``other`` was made alike, and gets other numbers in all tensors before it loads those of the policy."""
-        other = copy.deepcopy(other)  # what both may share is not to be changed
+        other = copy.deepcopy(other)  # parts that both may share must not be changed
         module, loading = _module_of(self.policy), _module_of(other)
         if module is None or loading is None:
             return
@@ -521,7 +521,7 @@ def _plain_tensors(module: nn.Module) -> dict[str, torch.Tensor]:
         for path, leaf in leaves_of(value)
     }
     for path, leaf in list(tensors.items()):
-        if isinstance(leaf, nn.Module):  # in a list, where no ModuleList is
+        if isinstance(leaf, nn.Module):  # in a plain list rather than a ModuleList
             tensors |= {f"{path}.{name}": value for name, value in leaf.state_dict(keep_vars=True).items()}
     return {
         path: leaf for path, leaf in tensors.items() if isinstance(leaf, torch.Tensor) and id(leaf) not in registered

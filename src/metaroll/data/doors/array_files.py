@@ -121,7 +121,7 @@ def _read_array(
         count = math.prod(shape)
         if count * dtype.itemsize != entry.file_size - file.tell():
             raise DamagedFileError(f"the array {name!r} is longer or shorter than its header declares")
-        if not count:  # of what has no entries, the other sizes can be anything
+        if not count:  # without entries, the other sizes can be anything
             budget.spend(math.prod(max(size, 1) for size in shape) * dtype.itemsize, f"the array {name!r}")
         array = np.empty(shape, dtype, order="F" if is_fortran else "C")
         if array.nbytes:

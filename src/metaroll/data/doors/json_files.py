@@ -40,7 +40,7 @@ def parse_json(text: str | bytes, budget: Budget | None = None) -> Any:
         DamagedFileError: It is no JSON (names the line), nested too deeply, takes too much, or holds an integer of more
             bits than a seed.
     """
-    # Half characters, which some text holds, are kept.
+    # Lone surrogates, which some text holds, are kept.
     data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     openings = data.count(b"[") + data.count(b"{")
     budget = Budget() if budget is None else budget
@@ -71,7 +71,7 @@ def _integer_of(data: bytes) -> Callable[[str], int]:
     def integer_of(digits: str) -> int:
         if len(digits) <= 40 and abs(value := int(digits)) <= LARGEST_SEED:
             return value
-        outside = _TEXTS.sub(b"", data)  # lines do not end in texts
+        outside = _TEXTS.sub(b"", data)  # strings hold no line breaks
         match = re.search(rb"(?<![\w.+-])" + digits.encode() + rb"(?![\w.])", outside)
         line = None if match is None else outside.count(b"\n", 0, match.start()) + 1
         raise long_integer(digits, line)

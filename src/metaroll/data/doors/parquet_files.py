@@ -178,7 +178,7 @@ def number_columns(file: BinaryIO, budget: Budget) -> dict[str, np.ndarray]:
     unreadable = [name for name in parquet.schema.names if name not in names]
     groups = tuple(f"{name}." for name in names)
     part = next((name for name in unreadable if name.startswith(groups)), None)
-    if part is not None:  # pyarrow would read it with the other one, for which nothing is taken
+    if part is not None:  # pyarrow would read it with that column, outside the budget
         raise DamagedFileError(f"the column {part!r} has the name of a part of another column; rename it")
     twice = next((name for name in names if parquet.schema.names.count(name) > 1), None)
     if twice is not None:
@@ -196,7 +196,7 @@ def _entries(pa: Any, cells: Any, budget: Budget, name: str) -> np.ndarray:
     values: list[Any] = []
     for chunk in cells.chunks:
         budget.spend_entries(len(chunk.dictionary), f"the texts of column {name!r}")
-        # The same object for each: a text that occurs a million times is in memory once.
+        # Equal texts share one object, so that a text that occurs a million times is in memory once.
         known = [*chunk.dictionary.to_pylist(), None]
         values += [known[-1 if i is None else i] for i in chunk.indices.to_pylist()]
     entries = np.empty(len(values), dtype=object)

@@ -65,7 +65,7 @@ def damage(path: str | Path, error: type[DamagedFileError] = DamagedFileError, h
             raise
         raise FileNotFoundError(f"there is no file {path}") from None
     except OSError as caught:
-        if caught.errno is None or caught.errno in _OF_NUMBERS:  # of packages, which mean the content
+        if caught.errno is None or caught.errno in _OF_NUMBERS:  # of packages, about the content
             raise _damaged(path, _cause(caught), error, hint) from caught
         if caught.filename is None:
             raise OSError(caught.errno, caught.strerror, str(path)) from caught
@@ -91,7 +91,7 @@ def at_line(line: int) -> Iterator[None]:
 
 def _cause(caught: Exception) -> str:
     text = " ".join(str(caught).split())
-    if len(text) > 300:  # some quote all that they have read
+    if len(text) > 300:  # some quote everything that they have read
         text = f"{text[:300]}..."
     # Classes whose messages need no further explanation.
     plain = type(caught) in (ValueError, OSError) or isinstance(caught, UnicodeError | struct.error)

@@ -92,7 +92,7 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
-        # Before it is made of its text: of those to the base of 60 that takes long.
+        # Before its text is converted, which takes long for numbers to the base of 60.
         if len(node.value) > _MOST_DIGITS or abs(value := super().construct_yaml_int(node)) > LARGEST_SEED:
             raise long_integer(node.value, node.start_mark.line + 1)
         return value

@@ -24,7 +24,7 @@ __all__ = ["HeldFolder", "is_empty", "kind_of", "other_folder", "refuse_foreign"
 _FORMAT = 1
 _MARK_BYTES = 4096
 _HEAD_BYTES = 2**16
-# Left by what ended before it began.
+# Left by a process that ended before it began.
 _NOTHING = re.compile(
     "|".join([*map(re.escape, (LOCK_FILE, LOG_FILE, MARK_FILE)), r"\..+\.\d+-[0-9a-f]{8}\.tmp"])
     + rf"|\.{re.escape(CONFIG_FILE)}\.tmp"

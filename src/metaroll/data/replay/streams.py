@@ -237,7 +237,7 @@ class StepStreams:
             return numbers + (slots * self.num_rows - starts[slots])
 
         rows = drawn(n)
-        while len(missed := (flags.take(rows) & STEP == 0).nonzero()[0]):  # few: one row per episode is no step
+        while len(missed := (flags.take(rows) & STEP == 0).nonzero()[0]):  # few: an episode has one row more than steps
             rows[missed] = drawn(len(missed))
         return rows
 

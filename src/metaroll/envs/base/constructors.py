@@ -269,7 +269,7 @@ def with_render_mode(constructor: Constructor, mode: str) -> Constructor:
         hands_on = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
         draws = mode in getattr(inner, "metadata", {}).get(
             "render_modes", ()
-        )  # a class that hands options on declares it
+        )  # classes that pass options on declare it
         takes = inner is gymnasium.make or "render_mode" in parameters or (hands_on and draws)
     except (TypeError, ValueError):  # written in C
         takes = False

@@ -158,7 +158,7 @@ def current_observation(env: Any) -> Any:
         )
     for layer in reversed(outside):
         if isinstance(layer, gymnasium.wrappers.NormalizeObservation):
-            updates, layer.update_running_mean = layer.update_running_mean, False  # it has gone into the statistics
+            updates, layer.update_running_mean = layer.update_running_mean, False  # the statistics include it already
             try:
                 observation = layer.observation(observation)
             finally:

@@ -95,7 +95,7 @@ class _Classic(StateAccess):
 
     def read(self, env: Any, observations: np.ndarray) -> np.ndarray:
         shown = observations[:, : 2 * self._angles]
-        # Noise may bring the pair beside the unit circle: the angle is that of the nearest point on it.
+        # Noise may move the pair off the unit circle: the angle is that of the nearest point on it.
         angles = np.arctan2(shown[:, 1::2], shown[:, ::2])
         return np.concatenate((angles, observations[:, 2 * self._angles :]), axis=1)
 

@@ -45,7 +45,7 @@ class SimulatorRows:
         self._is_own = True  # whether all rows have the simulator's own task
         self.constants: Rows = rows_at(simulator.constants([self._own_task], np), np.zeros(num_rows, dtype=np.int64))
         self.state: Rows = None
-        if not simulator.is_physics:  # something to hold until episodes begin
+        if not simulator.is_physics:  # placeholders until episodes begin
             nothing = tuple(np.zeros(num_rows) for _ in range(simulator.num_uniforms))
             with np.errstate(all="ignore"):
                 self.state = simulator.initial_state(nothing, self.constants, np)
@@ -414,7 +414,7 @@ class SimulatorSlots(Slots):
                 tasks.append(self.simulator.check_update(table.updates[number]))
             except Exception as error:
                 wrong[number] = error
-        if wrong:  # all at once: of parameters that are drawn, thousands may be
+        if wrong:  # all at once: thousands of parameters may be out of range
             mine = np.flatnonzero(np.isin(table.update_of, list(wrong)))
             causes = {int(rows[row]): wrong[int(table.update_of[row])] for row in mine.tolist()}
             slot, cause = next(iter(causes.items()))

@@ -288,7 +288,7 @@ class TaskFamily:
         if self.same_tasks:
             most = max(num_train, num_test, self.num_train_tasks)
             updates = draw_distinct(self.tasks, most, generator, self.name)
-            # Where fewer are trained in than there are, the others come first in the test.
+            # If fewer tasks are trained in than exist, the others come first in the test.
             return updates[:num_train], [*updates[num_train:], *updates[:num_train]][:num_test]
         # The usual numbers first, for any request: held-out tasks are the same for all numbers of training tasks.
         usual = self.num_train_tasks, self.num_test_tasks

@@ -167,7 +167,7 @@ class _Pendulum(ClassicSimulator):
     def follow(self, state: Columns, actions: Any, constants: Columns, xp: Any) -> NextState:
         angle, speed = state
         gravity, torque, dt, fastest, strongest = constants
-        torque, strongest = torque.astype(np.float32), strongest.astype(np.float32)  # as Python numbers become
+        torque, strongest = torque.astype(np.float32), strongest.astype(np.float32)  # the dtype that Python numbers get
         push = np.minimum(np.maximum(actions, -strongest), strongest)
         costs = _squares((angle + _PI) % (2 * _PI) - _PI) + 0.1 * _squares(speed) + 0.001 * _squares(push)
         speed = speed + (gravity * np.sin(angle) + torque * push) * dt
@@ -289,7 +289,7 @@ def _move_car(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Position and velocity after a step, in the precision of the arguments."""
     slope = 0.0025 * _cosines(3 * position)
-    # A force at its bound is a Python number, so what it adds is rounded once, in the end.
+    # A force at its bound is a Python number, so its contribution is rounded only once, at the end.
     pull = (actions * power.astype(np.float32) - slope.astype(np.float32)).astype(np.float64)
     for beyond, bound in ((actions < -1.0, -1.0), (actions > 1.0, 1.0)):
         if beyond.any():

@@ -175,7 +175,7 @@ def name_given(env: Any, name: str | None = None) -> str:
     value: Any = env if isinstance(env, TaskFamily) else constructor_of(env)
     if isinstance(value, SharedEnv):
         raise TypeError("env must make single environments, got a vector environment: give what makes one of them")
-    # Tasks are drawn from the seed and this name, which must not depend on what else has been given.
+    # Tasks are drawn from the seed and this name, which must not depend on other arguments.
     family = family_of(value, plain) if _has_tasks(value, plain) else None
     if name is None:
         name = _given.free_name(plain, value)
@@ -425,7 +425,7 @@ class KnownName:
             return None
         if self.name in gymnasium.registry and not self.name.startswith("Meta-World/"):
             return None
-        return meant_name(self.name)  # also of Meta-World's own ids: none of them alone makes anything
+        return meant_name(self.name)  # also ids of Meta-World itself, which do not make an environment on their own
 
 
 register_finder(KnownName)

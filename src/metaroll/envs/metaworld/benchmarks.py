@@ -161,7 +161,7 @@ class _Still:
 
     def _reset_hand(self, steps: int = 50) -> None:
         mujoco: Any = mujoco_package()
-        mujoco.mj_forward(self.model, self.data)  # where everything is, which a reset may ask for
+        mujoco.mj_forward(self.model, self.data)  # positions of all objects, which a reset may read
         self.init_tcp = self.tcp_center
 
     def do_simulation(self, ctrl: Any, n_frames: int) -> None:

@@ -51,7 +51,7 @@ def with_fast_rotations(function: Any) -> Any:
 
     It is returned unchanged where it does not use it, or where SciPy here does not agree to the last bit.
     """
-    from scipy.spatial.transform import Rotation  # loads slowly, and all names of environments pass this module
+    from scipy.spatial.transform import Rotation  # loads slowly, and every lookup of an environment imports this module
 
     names = getattr(function, "__globals__", {})
     if names.get("Rotation") is not Rotation or not _agrees_with_scipy():

@@ -93,7 +93,7 @@ class Sawyer:
     - A copy is a new environment with the same task, to be reset before it is stepped.
     """
 
-    # What Meta-World's class, which comes after, has:
+    # Attributes of Meta-World's class, which follows in the order of bases:
     model: Any
     data: Any
     frame_skip: int

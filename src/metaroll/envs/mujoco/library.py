@@ -87,7 +87,7 @@ def compute_again(model: Any) -> None:
     computed = np.isclose(
         (stat.meanmass, stat.meaninertia), (model.body_subtreemass[0] / bodies, sum(model.dof_M0.tolist()) / dofs)
     )
-    mujoco.mj_setConst(model, mujoco.MjData(model))  # in separate data: it moves the simulation
+    mujoco.mj_setConst(model, mujoco.MjData(model))  # in separate data, since it advances the simulation
     if computed[0]:
         stat.meanmass = sum(model.body_mass[1:].tolist()) / bodies
     if computed[1]:

@@ -46,7 +46,7 @@ def compile_mjcf(mjcf: str | Path) -> Any:
             where = _where(source, place, Path() if is_text else Path(mjcf).parent, str(error))
         except (OSError, DamagedFileError):
             where = place
-        cleaned = re.sub(r",?\s*line 0\b", "", text)  # of what is in an included file, MuJoCo knows no line
+        cleaned = re.sub(r",?\s*line 0\b", "", text)  # MuJoCo does not report lines of included files
         raise ValueError(f"{where}: the MJCF does not compile: {cleaned}") from error
 
 

@@ -180,7 +180,7 @@ class MujocoSimulator(Simulator):
         if failures:
             row, error = min(failures, key=lambda failure: failure[0])
             raise SlotError(row) from error
-        now = stepped.now() if stepped.parts else state.now  # nothing is stepped where every row is frozen
+        now = stepped.now() if stepped.parts else state.now  # nothing to step if every row is frozen
         is_unstable = stepped.unstable()
         result = rules.reward_and_termination(Step(state.now, now, actions, controls, state.model, constants["row"]))
         following = MujocoState(state.handle, now, state.model, is_unstable)

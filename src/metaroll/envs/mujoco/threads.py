@@ -58,7 +58,7 @@ class PhysicsThreads:
 
     def run(self, loop: Loop, slots: Sequence[int]) -> None:
         """Work on ``slots``; ``loop`` keeps its own failures to itself."""
-        # Shared by all: what steps it is one instruction of the interpreter, so that no slot is taken twice.
+        # Shared by all threads: advancing it is one instruction of the interpreter, so that no slot is taken twice.
         waiting = iter(slots)
         helpers = min(self.count, len(slots)) - 1 if len(slots) >= _FEWEST else 0
         if helpers < 1:
@@ -70,7 +70,7 @@ class PhysicsThreads:
         try:
             loop(waiting)
         finally:
-            for _ in waiting:  # something is left only where this thread was interrupted
+            for _ in waiting:  # slots are left only if this thread was interrupted
                 pass
             for _ in range(helpers):
                 done.get()

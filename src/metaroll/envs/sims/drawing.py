@@ -127,7 +127,7 @@ def _draw_qube(canvas: Canvas, model: SimModel, state: np.ndarray, memory: np.nd
         lambda: canvas.line([seen(0, 0, 0.01), seen(*tip)], BLUE, 9),
         lambda: canvas.line([seen(*tip), seen(*end)], RED, 7),
     ]
-    for part in parts if math.cos(theta) > 0 else reversed(parts):  # what is nearer is drawn later
+    for part in parts if math.cos(theta) > 0 else reversed(parts):  # nearer parts are drawn later
         part()
     canvas.disc(seen(0, 0, 0.01), 7, INK)
 

@@ -145,7 +145,7 @@ def outside(state: Columns, bounds: tuple[Columns, Columns]) -> Column:
     """Whether some entry of ``state`` lies outside its bounds: the rollout has failed. NaN does not count."""
     failed = None
     for value, low, high in zip(state, *bounds, strict=True):
-        # One comparison where the bounds are the same number on both sides, as most are.
+        # One comparison if the bounds are symmetric, the usual case.
         symmetric = low.__class__ is float and high.__class__ is float and low == -high
         beyond = abs(value) > high if symmetric else (value < low) | (value > high)
         failed = beyond if failed is None else failed | beyond

@@ -57,7 +57,7 @@ class VectorEnvSlots(Slots):
         self._one_seed = False
         self._space, self._actions = env.single_observation_space, env.single_action_space
         self._last: Any = empty_batch(self._space, self.num_slots)
-        idle = gymnasium.vector.utils.batch_space(self._actions, 1)  # a copy: the space's own generator is not moved
+        idle = gymnasium.vector.utils.batch_space(self._actions, 1)  # a copy: its generator must not advance
         idle.seed(0)
         self._idle = next(iter(gymnasium.vector.utils.iterate(idle, idle.sample())))
         """A valid action for slots that have no plan."""
@@ -96,7 +96,7 @@ class VectorEnvSlots(Slots):
             self.env.reset(seed=[0] * self.num_slots, options={"reset_mask": stale.copy()})  # type: ignore[arg-type]
             self._ended[stale] = False
         observations, rewards, terminated, truncated, infos = self.env.step(self._batch(actions, active))
-        self._ended |= np.array(terminated, dtype=bool) | np.array(truncated, dtype=bool)  # also where it is not asked
+        self._ended |= np.array(terminated, dtype=bool) | np.array(truncated, dtype=bool)  # even if it is not asked
         terminated, truncated = (np.array(flags, dtype=bool) & active for flags in (terminated, truncated))
         ended = terminated | truncated
         rows = np.flatnonzero(active)

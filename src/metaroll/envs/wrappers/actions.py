@@ -85,7 +85,7 @@ class ActDelayWrapper(OwnParamsWrapper):
         ring, steps = memory["ring"], memory["steps"][rows]
         ring[rows, steps % ring.shape[1]] = actions
         memory["steps"][rows] += 1
-        # What lies before the first step is an entry that holds zeros still: no delay is as long as the ring.
+        # Entries from before the first step are still zeros, since every delay is shorter than the ring.
         return ring[rows, (steps - memory["delays"][rows]) % ring.shape[1]]
 
     def row_own(self, memory: Memory, row: int) -> dict[str, int]:

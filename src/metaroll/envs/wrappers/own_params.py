@@ -112,7 +112,7 @@ class OwnParamsWrapper(ChainWrapper, ABC):
         before, self._own = self._own, own
         try:
             return super().reset(seed=seed, options=self.options_in(options))
-        except BaseException:  # what is inside has refused the rest of the options
+        except BaseException:  # the environment inside has rejected the other options
             self._own = before
             raise
 

@@ -154,7 +154,7 @@ class TrialWrapper(ChainWrapper):
         memory["steps"][rows] += 1
         memory["return"][rows] += step.rewards
         seen = step.rewards if self.reward_key is None else step.inner[self.reward_key].astype(np.float64)
-        # One that is not finite is refused as what it is, a reward, and not as an observation.
+        # A reward that is not finite is reported as a reward, rather than as an observation.
         memory["reward"][rows] = np.where(np.isfinite(seen), seen, 0.0)
         memory["done"][rows] = self._over(step, memory, rows)
         again = np.flatnonzero(memory["done"][rows] & (memory["episode"][rows] < self.episodes_per_trial - 1))

@@ -61,7 +61,7 @@ class LineStyle(NamedTuple):
 _STYLES = {
     _ORACLE: LineStyle("#1c2126", (2, 4)),
     _FLOOR: LineStyle(GRAY, (12, 4)),
-    # Where the two are equal, as of an agent that does not adapt, the dots of one are in the gaps of the other.
+    # Dots of one line are in the gaps of the other, so that both are visible if they are equal (without adaptation).
     _NO_ADAPTATION: LineStyle(ORANGE, (9, 9)),
     _MISMATCHED: LineStyle("#8e44ad", (2, 3, 2, 11), 7),
 }
@@ -321,7 +321,7 @@ def learning_chart(metrics: Sequence[Values], phase: str | None, references: Map
             curves.append(Curve(label, steps, mean, low if whole else None, high if whole else None, color))
     trained, where = training_curve(metrics), "in training tasks" if adapts else "in training"
     if len(trained):
-        drawn: Any = {"color": "#8a939d", "kind": "thin"} if curves else {}  # what stands alone is the main line
+        drawn: Any = {"color": "#8a939d", "kind": "thin"} if curves else {}  # a single line is the main line
         curves.insert(0, Curve(f"{where}, with noise", *trained.T, **drawn))
     count = len({row["task"] for row in evaluated} - {None})
     over, among = (f"mean over {_tasks(count, 'test')}", "tasks") if count else ("mean over episodes", "them")

@@ -67,7 +67,7 @@ def pair_fields(names: Sequence[str], draws: np.ndarray) -> list[Field]:
     for i, j in itertools.combinations(range(len(names)), 2):
         counts, x, y = np.histogram2d(draws[:, i], draws[:, j], bins=_PAIR_BINS)
         nothing = np.full_like(counts, math.nan)
-        varying = draws[:, i].std() > 0.0 < draws[:, j].std()  # else all lies at one point of a bound of the prior
+        varying = draws[:, i].std() > 0.0 < draws[:, j].std()  # otherwise all draws are equal to a bound of the prior
         correlation = f", correlation {np.corrcoef(draws[:, i], draws[:, j])[0, 1]:.2f}" if varying else ""
         fields.append(
             Field(
@@ -107,7 +107,7 @@ def trace_chart(
     if known.any():  # else no simulation with draws of the posterior has worked
         quantiles = np.nanquantile(simulated[:, known], [(1.0 - _BAND) / 2.0, 0.5, (1.0 + _BAND) / 2.0], axis=0)
         low[known], middle[known], high[known] = quantiles
-    # Each lies narrower on the one before, so that all are seen where they are equal.
+    # Each line is narrower than the one below, so that all are visible where they coincide.
     curves = [Curve("observed", time, observed, color=ORANGE, kind="wide")]
     curves.append(Curve(f"simulated: median, {_BAND:.0%}", time, middle, low, high, color=BLUE))
     curves += [Curve(name, time, trace, color="#1c2126", kind="thin") for name, trace in others.items()]

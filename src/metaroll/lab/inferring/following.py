@@ -83,7 +83,7 @@ class Followed(NamedTuple):
             entries=compared.entries,
             noise=compared.noise.stds,
             assumed_noise=compared.noise.assumed,
-            chained=embedding.of_changes and self.starts.are_drawn,  # exact starts say how far both came apart
+            chained=embedding.of_changes and self.starts.are_drawn,  # not with exact starts, which show the drift
             clip_actions=True,
             num_workers=options.num_workers,
         )

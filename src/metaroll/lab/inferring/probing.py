@@ -176,7 +176,7 @@ def _check_params(
     sets = [
         {
             **compared.nominal,
-            # Of a name of several entries that differ (dof_damping of a robot) there is no nominal value.
+            # A name of several different entries (dof_damping of a robot) has no nominal value.
             name: low
             if abs(low - compared.nominal.get(name, low)) > abs(high - compared.nominal.get(name, low))
             else high,

@@ -119,7 +119,7 @@ class Collection:
             raise ValueError("no rollout has begun, so there are no observations; call advance first")
         if len(parts) > 1:
             return cat_to_format(parts, "numpy")
-        # What a shard is built from again must not change.
+        # The data from which a shard can be rebuilt must not change.
         return map_leaves(lambda leaf, path: leaf.copy(), parts[0]) if self._resumable else parts[0]
 
     @property
@@ -243,7 +243,7 @@ class Collection:
 
     def _checked_actions(self, actions: Any) -> Any:
         """Given actions, all of which an environment can take."""
-        if self._spec is None:  # the caller's affair: rows of slots that run nothing may hold anything
+        if self._spec is None:  # checked by the caller: rows of idle slots may hold anything
             map_leaves(lambda leaf, path: _check_rows(leaf, self.num_slots), actions)
             return actions
         return check_given("actions", self._spec().action_space, actions, self.num_slots)

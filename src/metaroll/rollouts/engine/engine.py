@@ -162,7 +162,7 @@ class RolloutEngine:
             self._local.set_env(source)
         else:
             self._pool.keep(f"{self._key}/env", set_env, self._key, source, what=f"env {env!r}", hint=_HERE)
-        # All of it, or nothing where it cannot be sent.
+        # All of it, or nothing if it cannot be sent.
         self.env, self._env_source, self._kind, self._env_spec = env, source, kind, None
         self._unit_kind = kind if self._device is None else "device"
         self._looked = False
@@ -400,7 +400,7 @@ class RolloutEngine:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # An environment that cannot be closed must not hide why the block was left.
+        # An error while closing an environment must not hide the error of the block.
         with contextlib.nullcontext() if error is None else contextlib.suppress(Exception):
             self.close()
 

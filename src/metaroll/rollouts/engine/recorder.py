@@ -359,7 +359,7 @@ class Recorder:
                 _spread(own, name, column, lacking, bounds)
         fields = self._as_fields(flat)
         self._add_dicts(own, positions, first, lengths)
-        none = np.broadcast_to(False, int(bounds[-1]))  # of flags that are not wanted
+        none = np.broadcast_to(False, int(bounds[-1]))  # for flags that are not recorded
         terminated, truncated = fields.pop("terminated", none), fields.pop("truncated", none)
         rest = [own.get(i, {}) for i in range(len(positions))] if own else None
         self._prune(set(running))

@@ -199,7 +199,7 @@ def _rollouts_of(columns: RolloutColumns, numbers: np.ndarray) -> RolloutColumns
 def _arrays_of(columns: RolloutColumns, fields: tuple[str, ...] | None) -> dict[str, Any]:
     """The arrays for a function: those of ``fields`` that exist, or all."""
     arrays = {**columns.fields, "terminated": columns.terminated, "truncated": columns.truncated}
-    if columns.own is not None:  # what lists of environments report is kept by rollout
+    if columns.own is not None:  # reports of lists of environments are kept by rollout
         for name in set.intersection(*(set(own) for own in columns.own)) - set(_BY_NAME):
             arrays[name] = np.concatenate(list(columns.values(name, 0, len(columns))))
     if fields is not None and "seeds" in fields and columns.plans is not None:

@@ -105,7 +105,7 @@ class ShardRecord:
         if columns is not None and columns.plans is None:
             columns.plans = [self.plan(number) for number in numbers.tolist()]
         self._version, self.placed, self.last = self._version + 1, True, result
-        if self._skipped:  # those that have been passed are not met again
+        if self._skipped:  # earlier ones do not occur again
             turns = [(number, *divmod(number, self._total)) for number in self._skipped]
             self._skipped = {number for number, turn, slot in turns if turn >= result.begun[slot - self.first]}
         if self._plan_of is not None:

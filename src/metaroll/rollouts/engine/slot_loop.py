@@ -327,7 +327,7 @@ class SlotLoop:
             while step < most:
                 over = self._step(running, given_actions, counts)
                 step += 1
-                if over is None:  # all that ran were dropped
+                if over is None:  # all running rollouts were dropped
                     break
                 if np.count_nonzero(over):  # three times as fast as any(), in every lock-step
                     ended |= over

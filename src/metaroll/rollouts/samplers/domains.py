@@ -114,7 +114,7 @@ class Domains:
         env, before = self.source.make(), None
         try:
             for update in updates:
-                # An environment serves another domain, too, if that sets all that the last one did.
+                # An environment can be reused for another domain that sets all parameters of the last one.
                 if update is not None and before is not None and not update.replaces(before):
                     self.source.close(env)
                     env = self.source.make()

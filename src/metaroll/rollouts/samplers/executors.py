@@ -58,7 +58,7 @@ class TaskSource(Closable):
         self.source = EnvSource.of(as_gymnasium(env))
         made = self.source.make()
         self._example = as_gymnasium(made)
-        if self._example is not made:  # a class, or a function, gives what has the old API
+        if self._example is not made:  # a class, or a function, that makes an environment of the old API
             self.source = EnvSource.of(OldGymMaker(self.source))
         self.spec = EnvSpec.from_env(self._example)
         self._seed, self._draws, self._closed = seed, 0, False
@@ -210,7 +210,7 @@ class MetaEnvExecutor(Closable, ABC):
         self._begun = False  # where an environment fails, all are to be reset
         try:
             self._live.advance(1, actions=batch)
-        except ReplayError as error:  # what runs can be built again of plans only
+        except ReplayError as error:  # running rollouts can be rebuilt only from plans
             raise self._lost(running) from error
         result = self._live.last_step
         terminated, truncated = result.terminated & running, result.truncated & running

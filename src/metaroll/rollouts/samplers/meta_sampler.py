@@ -278,7 +278,7 @@ class MetaSampler(Sampler):
         acting = 0.0
         observations = executor.reset()
         running = [_RunningPath() for _ in left]
-        # Environments without a quota (fewer paths than environments) are stepped along, and what they do is left out.
+        # Environments without a quota (fewer paths than environments) are stepped as well, and their steps are dropped.
         while any(len(paths) < quota for paths, quota in zip(done_paths, left, strict=True)):
             begin = time.perf_counter()
             actions, infos_of_policy = self._stepwise.act(observations, tasks)

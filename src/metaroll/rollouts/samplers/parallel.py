@@ -146,7 +146,7 @@ class ParallelRolloutSampler(EngineSampler, SamplerBase):
         if self.min_steps is None:
             return num_variations * -(-least // num_variations)
         limit = self.max_steps or self._engine.env_spec.max_episode_length
-        # What is sampled too much is dropped, so how many to begin with may depend on the workers.
+        # Surplus rollouts are dropped, so the initial number may depend on the workers.
         return max(least, self.num_workers if limit is None else -(-self.min_steps // limit))
 
     @contextlib.contextmanager

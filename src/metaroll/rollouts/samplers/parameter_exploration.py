@@ -234,7 +234,7 @@ class ParameterExplorationSampler(EngineSampler):
     def _checked_sets(self, param_sets: Any) -> torch.Tensor:
         if not isinstance(param_sets, torch.Tensor | np.ndarray):
             raise TypeError(f"param_sets must be a tensor or array (n, P), got {type(param_sets).__name__}")
-        # Tensors know no negative strides, which a reversed array has.
+        # Tensors do not support the negative strides of a reversed array.
         sets_given = np.ascontiguousarray(param_sets) if isinstance(param_sets, np.ndarray) else param_sets
         sets = torch.as_tensor(sets_given).detach().cpu().clone()
         length = self._engine.policy.acting_parameters().size

@@ -169,7 +169,7 @@ def _chosen(
     states = []
     for recorded, name in zip(rollouts, names, strict=True):
         for begin, end in zip(*_edges(segments), strict=True):
-            segment = copy.deepcopy(recorded[begin:end])  # which it may change
+            segment = copy.deepcopy(recorded[begin:end])  # the function may change its argument
             state = array_of("what initial_state returns", initial_state(segment), "a state (S,)")
             if not np.isfinite(state).all():
                 raise ValueError(f"{name} must have finite states to start from, got {state} at step {begin}")

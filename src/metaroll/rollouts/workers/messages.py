@@ -69,7 +69,7 @@ _MOST_VIEWS = 64
 _MOST_OF_ERROR = 1 << 20
 """Bytes of an exception that travel; of a longer one its words."""
 
-_BEAT = struct.Struct("@dq")  # native: each number is one store, so that the parent never reads half of one
+_BEAT = struct.Struct("@dq")  # native: each number is a single store, so that the parent never reads half of one
 _PHASES = ("start", "idle", "call", "reset", "step", "send")
 
 
@@ -228,7 +228,7 @@ class BeatWriter:
     def __init__(self, fd: int) -> None:
         # Views, since this is called at every step: writing through them takes a third of the time of struct.
         self._write_to(mmap.mmap(fd, mmap.PAGESIZE))
-        # A fork that continues must not make this process seem alive.
+        # A surviving fork must not make this process seem alive.
         os.register_at_fork(after_in_child=lambda: self._write_to(bytearray(_BEAT.size)))
 
     def _write_to(self, memory: mmap.mmap | bytearray) -> None:
@@ -379,7 +379,7 @@ def _encode_failure(error: BaseException) -> bytes:
         pickle.loads(payload)  # some exceptions pickle but do not unpickle
     except Exception:
         return cloudpickle.dumps(nameless)
-    # Those of rollouts bring their plans, which may hold a policy's parameters.
+    # Errors of rollouts contain their plans, which may hold a policy's parameters.
     return payload if len(payload) < _MOST_OF_ERROR or isinstance(error, RolloutError) else cloudpickle.dumps(nameless)
 
 

@@ -333,7 +333,7 @@ class _NumberedRuns:
 
     def more(self) -> Job | None:
         """The next run, or ``None`` if those that were started suffice."""
-        # Enough as soon as any finished runs are: with those before them, still running, there is no less.
+        # Enough as soon as the finished runs suffice: earlier ones that still run can only add to them.
         if self._collected >= self._need and self._started >= self._least:
             return None
         self._started += 1

@@ -206,7 +206,7 @@ class ProcessTransport:
         phase, heartbeat = child.heartbeat.read()
         silent = time.monotonic() - max(heartbeat, child.last_sign)
         if phase == "idle" and self._busy[worker]:
-            # The command has not been read yet; one that was sent and is not read was taken by something else.
+            # The command was not read yet; if it was sent and is not there any more, something else has read it.
             phase = "call" if child.out or silent < _READ_S else "send"
         elif phase != "start" and not self._busy[worker]:
             phase = "idle"  # its result is here already
@@ -251,10 +251,10 @@ class ProcessTransport:
             child.release()
 
     def _lost(self, worker: int) -> Event:
-        # Its socket closes a moment before it can be asked why it ended.
+        # The socket closes a moment before the exit status is available.
         code = self._child(worker).process.wait(_EXIT_S)
         self._drop(worker)
-        # Of one that lives on, or has noticed itself, something has closed the socket.
+        # If the worker still runs, or has noticed it itself, something else has closed the socket.
         return Event(worker, "lost", "its connection ended" if code in (None, BAD_CONNECTION) else ending(code))
 
     def _misunderstood(self, worker: int, why: str) -> Event:

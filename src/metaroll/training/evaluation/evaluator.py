@@ -31,7 +31,7 @@ from metaroll.types import Context, EnvUpdate, RolloutPlan
 
 __all__ = ["Evaluator", "PolicyEvaluator", "checked_flag", "checked_limit", "checked_number", "counted"]
 
-_EPISODES_PER_REPETITION = 1 << 16  # seeds of one repetition never meet those of the next
+_EPISODES_PER_REPETITION = 1 << 16  # seeds of one repetition never overlap with those of the next
 
 C = TypeVar("C", EvaluationConfig, MetaEvaluationConfig)
 

@@ -93,7 +93,7 @@ def save_tree(folder: str | Path, name: str, tree: Any, row_files: RowFiles | No
     Raises:
         TypeError: Something in it cannot be saved.
     """
-    from metaroll.data.plain_data import encode  # here, as below: it loads torch, for which lists of runs do not wait
+    from metaroll.data.plain_data import encode  # here, as below: it loads torch, which lists of runs do not need
 
     folder = Path(folder)
     arrays: dict[str, np.ndarray] = {}

@@ -102,7 +102,7 @@ class LoggerGroup:
         for logger in tuple(self._opened):
             try:
                 logger.write(rows)
-            except Exception as error:  # a full disk, a lost connection: training is worth more than its display
+            except Exception as error:  # a full disk, a lost connection: training continues without its display
                 self._opened.remove(logger)
                 warnings.warn(
                     f"{type(logger).__name__} failed and gets no more numbers ({type(error).__name__}: {error}); "
@@ -206,7 +206,7 @@ class WandbLogger:
                 config=self._config,
                 dir=str(run_dir),
                 resume="allow",
-                settings={"console": "off"},  # what is printed stays here
+                settings={"console": "off"},  # its output is not printed
             )
         except Exception as error:  # no account, no network: its own classes
             reason = " ".join(str(error).split())

@@ -99,7 +99,7 @@ def check_built(built: Mapping[str, Any], checked: Mapping[str, Any], folder: Pa
 def _check(
     config: Mapping[str, Any], written: Mapping[str, Any], folder: Path, trust: bool, env_given: bool = False
 ) -> list[str]:
-    # What the user has given now (--engine, --ray-address) needs no trust, and the signature is that of the file.
+    # Options of this call (--engine, --ray-address) need no trust, and the signature covers the file.
     own = is_own(written)
     env = config["env"]
     if not isinstance(env, str):
