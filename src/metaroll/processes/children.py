@@ -183,7 +183,7 @@ def watch_guard() -> None:
 
 @contextlib.contextmanager
 def last_words(text: str) -> Iterator[None]:
-    """Context in which ``text`` goes to standard error if the process ends without an exception, as C code may end it."""
+    """Context in which ``text`` goes to standard error if the process ends without an exception, as in C code."""
     # Not marked as a child to end with this process, since it waits for that end.
     with subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", _SAY, text], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, bufsize=0
