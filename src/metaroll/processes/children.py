@@ -308,11 +308,11 @@ def guard_program() -> None:
     _family.keep()
 
 
-def _begin_anew() -> None:
+def _reset_in_fork() -> None:
     global _family
     _family.close_in_fork()
     _family = _Family()
 
 
 _family = _Family()
-os.register_at_fork(after_in_child=_begin_anew)
+os.register_at_fork(after_in_child=_reset_in_fork)

@@ -20,7 +20,7 @@ from gymnasium.spaces import Box, Discrete
 
 from metaroll.envs.base.batching import is_as_defined, unwrapped_and_limit
 from metaroll.envs.base.simulator import Columns, NextState, Rows, Simulator, finite_state, stacked
-from metaroll.envs.classic_control.loops import numpy_has_functions_of_c, stepped_cart_pole
+from metaroll.envs.classic_control.loops import numpy_uses_c_functions, stepped_cart_pole
 from metaroll.functional.kernels import compiled
 from metaroll.tasks.domain_access import derived_attributes, is_possible, warn_out_of_reach
 from metaroll.tasks.domain_params import DomainParamUpdate
@@ -399,7 +399,7 @@ def _squares(values: np.ndarray) -> np.ndarray:
 
 def _cosines(values: np.ndarray) -> np.ndarray:
     """``math.cos`` of one number at a time, in double precision."""
-    if numpy_has_functions_of_c():
+    if numpy_uses_c_functions():
         return np.cos(values.astype(np.float64, copy=False))
     return np.fromiter(map(math.cos, values.tolist()), np.float64)
 

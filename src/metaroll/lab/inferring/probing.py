@@ -17,7 +17,7 @@ from metaroll.lab.inferring.compared import Compared
 from metaroll.lab.inferring.following import Followed
 from metaroll.policies.playback import PlaybackPolicy
 from metaroll.rollouts.engine.engine import RolloutEngine
-from metaroll.rollouts.failures import what_happened
+from metaroll.rollouts.failures import error_summary
 from metaroll.rollouts.samplers.segment_starts import SegmentStarts
 from metaroll.seeding import derive_seed
 from metaroll.tasks.domain_access import read_domain_params
@@ -269,7 +269,7 @@ def _simulated(
         except RolloutError as error:
             raise RolloutError(
                 f"the simulator cannot simulate the first recorded rollout, with its own parameters, from the state "
-                f"{np.array2string(starts.states[0], precision=4, threshold=12)}: {what_happened(error)}. What infer "
+                f"{np.array2string(starts.states[0], precision=4, threshold=12)}: {error_summary(error)}. What infer "
                 f"asks of a simulator (that it can be stepped on after an end of its own, too): {_PAGE}",
                 error.plan,
                 error.step,

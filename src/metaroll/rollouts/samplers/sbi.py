@@ -29,7 +29,7 @@ from metaroll.rollouts.configs import EngineConfig, FeaturesConfig, SimulationCo
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.engine.extras import module_mode
 from metaroll.rollouts.engine.reduction import Reduction
-from metaroll.rollouts.failures import DroppedRollout, what_failed
+from metaroll.rollouts.failures import DroppedRollout, drop_summary
 from metaroll.rollouts.samplers.param_sets import (
     FailedSimulation,
     check_taken_over,
@@ -429,7 +429,7 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
             row = int(rows[place])
             params = dict(zip(self.names, values[row].tolist(), strict=True))
             where = divmod(part, segments)
-            self.failed.append(FailedSimulation(params, what_failed(entry), row, *where, entry.step, call))
+            self.failed.append(FailedSimulation(params, drop_summary(entry), row, *where, entry.step, call))
 
 
 class RealRolloutSamplerForSBI(RolloutSamplerForSBI):

@@ -276,7 +276,7 @@ def _prediction_residuals(
         return [values[:, kept] for values in predictions.predicted(sets)]
 
     try:
-        if not predictions.can_be_made(dict(zip(ranges, theta.tolist(), strict=True)), _FEWEST):
+        if not predictions.can_predict(dict(zip(ranges, theta.tolist(), strict=True)), _FEWEST):
             return None
         for fit in range(_FITS):
             aside = _FRACTION * (high - low) * np.where(theta + _FRACTION * (high - low) <= high, 1.0, -1.0)

@@ -198,7 +198,7 @@ class RaySession:
         for name in _settings().keys() - self._environment.keys():
             del os.environ[name]
         os.environ.update(self._environment)
-        _read_settings_anew()
+        _reload_settings()
 
 
 def join(address: str | None, num_cpus: int) -> RaySession:
@@ -265,7 +265,7 @@ def _match_authentication(target: str | None, wants_token: bool | None) -> None:
     mode = os.environ.get(_MODE)
     if wants_token and mode is None:
         os.environ[_MODE] = "token"  # put back when it ends
-        _read_settings_anew()
+        _reload_settings()
     elif wants_token is not None and mode is not None and wants_token != (mode.lower() == "token"):
         wanted = "wants a token (`ray get-auth-token` prints it)" if wants_token else "was started without tokens"
         raise ClusterError(f"the Ray cluster at {target} {wanted}, but {_MODE}={mode} is set here: unset {_MODE}")
@@ -345,7 +345,7 @@ def _settings() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name.startswith("RAY_") or name == "PYTHONBREAKPOINT"}
 
 
-def _read_settings_anew() -> None:
+def _reload_settings() -> None:
     """Make Ray forget the values of its variables while its own cluster ran here.
 
     A new cluster of ``ray.init`` turns authentication by token on. A process that still expects it afterwards takes no

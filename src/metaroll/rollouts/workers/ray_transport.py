@@ -111,7 +111,7 @@ class RayTransport:
     def send(self, worker: int, blob: bytes) -> None:
         self._check_alive()
         if self._remotes[worker] is None:  # lost while it was idle
-            self._start_anew(worker)
+            self._start_again(worker)
         self._submit(self._remote(worker), blob)
 
     def wait(self, timeout: float) -> list[Event]:
@@ -149,7 +149,7 @@ class RayTransport:
     def restart(self, worker: int) -> None:
         self._check_alive()
         self._drop(worker)
-        self._start_anew(worker)
+        self._start_again(worker)
 
     def close(self) -> None:
         if self._closed or os.getpid() != self._owner:
@@ -190,7 +190,7 @@ class RayTransport:
         self._remotes[worker] = self._session.call(start)
         self.starts[worker] += 1
 
-    def _start_anew(self, worker: int) -> None:
+    def _start_again(self, worker: int) -> None:
         self._session.check_head(needed=True)
         self._start(worker, reserves=self._session.free_cpus >= 1)
 
@@ -199,7 +199,7 @@ class RayTransport:
         remote.task = remote.actor.run.remote(self._stored_once(blob) if len(blob) >= _LARGE else blob)
 
     def _stored_once(self, blob: bytes) -> Any:
-        """A reference to a large command; what is kept for all workers is the same object for each of them."""
+        """A reference to a large command; commands for all workers share one object."""
         entry = self._stored.pop(id(blob), None)
         if entry is None:
             while len(self._stored) >= _MOST_STORED:

@@ -121,7 +121,7 @@ def _check(
         raise UntrustedRunError(
             f"{folder} was not made by this installation, and runs on the Ray cluster at {address}, which may execute "
             f"code here: name a cluster of yours with {option_text('ray_address', 'HOST:PORT')}, use "
-            f"{option_text('transport', 'process')}, or allow it with {_how(folder)}"
+            f"{option_text('transport', 'process')}, or allow it with {_trust_text(folder)}"
         )
     return notes
 
@@ -140,12 +140,12 @@ def _checked_module(what: str, name: str, module: str, files: Sequence[Path], fo
     if not allowed:
         raise UntrustedRunError(
             f"{folder} was not made by this installation (or the module was elsewhere then), and its {what} "
-            f"{name!r} executes the module {where}: inspect it, then allow it with {_how(folder)}"
+            f"{name!r} executes the module {where}: inspect it, then allow it with {_trust_text(folder)}"
         )
     return where
 
 
-def _how(folder: Path) -> str:
+def _trust_text(folder: Path) -> str:
     load = f"metaroll.load({str(folder)!r}, trust=True)"
     return for_reader(load, "--trust")
 
