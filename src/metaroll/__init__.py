@@ -1,4 +1,4 @@
-"""Sample tasks, roll policies out in them, and learn from what comes back.
+"""Sample tasks, roll out policies in them, and learn from the rollouts.
 
 Names are loaded when they are first used (PEP 562), so that ``import metaroll`` costs next to nothing.
 """

@@ -1,4 +1,4 @@
-"""Checks of what users give: single values, returned as plain Python, and functions. Inside, they are trusted."""
+"""Checks of users' values, returned as plain Python, and functions. Internal code trusts checked values."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ __all__ = [
 
 
 def check_whole(name: str, value: Any, low: int = 1, high: int | None = None) -> int:
-    """``value`` as an int, if it is an integer of at least ``low``, and at most ``high`` (or what can be counted).
+    """``value`` as an int, if it is an integer from ``low`` to ``high`` (``None`` means ``LARGEST_COUNT``).
 
     Raises:
-        TypeError: It is no integer (booleans are none).
+        TypeError: It is not an integer, or is a boolean.
         ValueError: It is too small or too large.
     """
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
@@ -55,7 +55,7 @@ def check_seed(name: str, value: Any) -> int:
     """``value`` as an int, if it is a seed: an integer of at least 0, with at most 128 bits.
 
     Raises:
-        TypeError: It is no integer (booleans are none).
+        TypeError: It is not an integer, or is a boolean.
         ValueError: It is negative or too large.
     """
     return check_whole(name, value, 0, LARGEST_SEED)

@@ -384,7 +384,7 @@ class Config(metaclass=_NamesUnderstood):
     """
 
     complete: ClassVar[bool] = False
-    """Whether these are all settings of a learner, so that an error can name what has no option."""
+    """Whether these are all settings of a learner, so that errors can name those that are not options."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -701,7 +701,7 @@ class _Attribute(ABC, Generic[T]):
 
 @final
 class ConfigField(_Attribute[T]):
-    """Attribute of what has a ``config``: one of its fields, by the name that the documents have for it.
+    """Attribute of an object with a ``config``: one of its fields, under the documented name.
 
     Args:
         field: Name of the field; empty: that of the attribute.

@@ -189,7 +189,7 @@ class PosteriorError(DamagedFileError):
 
 
 class RunExistsError(MetarollError, FileExistsError):
-    """A folder exists already, and holds something else than what is to be written into it."""
+    """A folder exists already, and holds other data than those to be written."""
 
 
 class LinkError(MetarollError, OSError):
@@ -284,7 +284,7 @@ class DivergedError(InvalidValueError):
 
     @classmethod
     def of(cls, happened: str, lower: Mapping[str, float]) -> Self:
-        """The error, with advice behind what has happened."""
+        """The error, followed by advice."""
         names = " or ".join(f"{option_name(name)} (now {value:g})" for name, value in lower.items())
         return cls(
             f"{happened}; lower {names}, and train again: a run keeps its settings, and resumed it meets the same",
@@ -330,7 +330,7 @@ class UsageError(MetarollError, ValueError):
 
 @contextlib.contextmanager
 def blame_input() -> Iterator[None]:
-    """Built-in errors raised while a run is set up are errors in what the user gave."""
+    """Context of setting up a run, in which built-in errors are errors in the user's arguments."""
     try:
         yield
     except MetarollError:

@@ -131,7 +131,7 @@ class Stateful:
         _restore(self, self.state_parts, tree)
 
     def after_restore(self) -> None:
-        """Bring up to date what follows from the parts: called when all of them have been restored."""
+        """Update everything that depends on the parts; called when all of them have been restored."""
 
     def buffers_state_dict(self, copy: bool = True) -> Mapping[str, Any] | None:
         """Collected data that only the newest snapshot keeps; ``None`` if there are none.
@@ -553,7 +553,7 @@ def fingerprint_of(learner: Any, *parts: str) -> str:
 
 
 def shapes_of(module: Any) -> list[str]:
-    """Names and shapes of all weights and buffers, not of what else a module saves."""
+    """Names and shapes of all weights and buffers, without other saved state of modules."""
     named = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
     known = {name for name, _ in named}
     return [f"{name}{tuple(value.shape)}" for name, value in module.state_dict().items() if name in known]

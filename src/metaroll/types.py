@@ -145,7 +145,7 @@ class RenderMode(NamedTuple):
 
 
 class Device(ABC):
-    """A real device behind an environment, or a layer of one: it keeps doing what it was last told to do."""
+    """A real device behind an environment, or a layer of one: it continues with its last command."""
 
     @abstractmethod
     def halt(self, reason: str = "halted") -> None:
@@ -360,7 +360,7 @@ class Slots(ABC):
         raise NotImplementedError(f"{self.info.name} does not report its whole state")
 
     def resume(self, slots: np.ndarray, state: Mapping[str, np.ndarray]) -> None:
-        """Continue in ``slots (k,)``, already reset with the same plans, from what ``running_state`` returned."""
+        """Continue in ``slots (k,)``, already reset with the same plans, from the result of ``running_state``."""
         raise NotImplementedError(f"{self.info.name} does not take its whole state")
 
     def states(self) -> np.ndarray | Sequence[np.ndarray | None] | None:
@@ -402,7 +402,7 @@ class Slots(ABC):
         return []
 
     def close(self) -> None:  # noqa: B027 (most have nothing to release)
-        """Free what the slots hold."""
+        """Free the slots' resources."""
 
 
 @dataclass(frozen=True)
@@ -650,7 +650,7 @@ class Runner(Protocol):
 
 
 class PartsRunner(Runner, Protocol):
-    """A runner that also collects in parts, between which it can save what there is."""
+    """A runner that also collects in parts, between which it can save its state."""
 
     def obtain_in_parts(
         self,

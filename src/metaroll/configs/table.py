@@ -42,7 +42,7 @@ __all__ = [
 
 Parts = tuple[type[Config], ...]
 _ARGUMENTS = ("algo", "env", "run_dir", "tasks", "out", "config", "seeds", "jobs", "json", "quiet", "traceback", "help")
-"""Names of what ``metaroll.agent`` and ``metaroll train`` take beside options."""
+"""Names of the arguments of ``metaroll.agent`` and ``metaroll train`` that are not options."""
 
 _OFF_POLICY: Parts = (ReluNetworks, Domains, GoalReplay)
 _SEARCH: Parts = (configs.SearchConfig, configs.Trials, configs.Starts, TanhNetworks, Domains)

@@ -1,4 +1,4 @@
-"""The one mapping between fields of rollouts and columns of a table: names, rows and what exists in them.
+"""The mapping between fields of rollouts and columns of a table: names, rows, and which values exist.
 
 A table has one row per step and one for what follows the last step of each sub-rollout. A column holds one number of
 the entries of a field, and is called after it: ``states[0]``, ``env_infos.forces[1,2]``, ``hidden.0``.
@@ -61,7 +61,7 @@ def column_name(name: str, index: tuple[int, ...]) -> str:
 
 
 class RowLayout(NamedTuple):
-    """Rows of steps ``(N,)``, and of what follows the last step of each sub-rollout ``(R,)`` (none of loose steps)."""
+    """Rows of steps ``(N,)``, and of the final entries of each sub-rollout ``(R,)`` (none for loose steps)."""
 
     steps: np.ndarray
     finals: np.ndarray

@@ -190,7 +190,7 @@ class _TimeStepFields(NamedTuple):
 
 
 class TimeStep(_TimeStepFields):
-    """One step: what was seen, done and got, what was seen next, and whether that ended the episode.
+    """One step: observation, action, reward, next observation, and whether the episode ended.
 
     Shapes are checked against the spaces of ``env_spec``; ``terminal`` is False where a time limit cut the episode.
     """

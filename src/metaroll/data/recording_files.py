@@ -1,4 +1,4 @@
-"""The three kinds of files of recordings, each as a pair of functions: what writes it, and what reads it.
+"""The three file formats of recordings, each as a pair of functions: a writer and a reader.
 
 - ``.npz``: every array as it is, readable with ``numpy.load``, never pickled. The entry "header" is the header as JSON
   text (bytes); arrays of objects are JSON text, too.
@@ -128,7 +128,7 @@ def prepare_csv(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> 
 
 @final
 class _Summed(io.BufferedIOBase):
-    """Passes on what is written into a file, and sums it up."""
+    """Passes written data on to a file, and computes its checksum."""
 
     def __init__(self, file: BinaryIO, crc32: int) -> None:
         self._file = file
@@ -193,7 +193,7 @@ def read_csv(file: BinaryIO, budget: Budget) -> Contents:
 
 
 def _values(cells: Iterable[str], column: Column) -> np.ndarray:
-    """The values ``(rows,)`` of a column; what is absent is zero."""
+    """The values ``(rows,)`` of a column; absent ones are zero."""
     dtype = column.values.dtype
     read, blank = _READERS[dtype.kind]
     values = []

@@ -598,7 +598,7 @@ def _gathered(parts: Sequence[RolloutColumns], numbers: np.ndarray) -> RolloutCo
 
 
 def _infos_of(parts: Sequence[RolloutColumns]) -> tuple[list[Mapping[str, Any]], dict[str, Any]]:
-    """``infos`` of all rollouts, and what is common to them; rollouts get the entries in which their parts differ."""
+    """``infos`` of all rollouts, and their common entries; rollouts get the entries in which their parts differ."""
     entries = [{name: id(value) for name, value in part.common.items()} for part in parts]
     if all(entry == entries[0] for entry in entries):
         return [info for part in parts for info in part.infos], dict(parts[0].common)

@@ -384,7 +384,7 @@ class StepSequence(StepStorage, Sequence[Step]):
 
     @classmethod
     def from_pandas(cls, df: Any, env_spec: EnvSpec, continuous: bool = True, task: Any = None) -> StepSequence:
-        """A rollout from a table with one row per step and one for what follows the last step.
+        """A rollout from a table with one row per step and one for the entries after the last step.
 
         The labels of ``env_spec`` pick the columns of observations, actions and states; without labels, or where the
         table does not have them, these are the columns that ``to_pandas`` writes for their spaces (``observations[0]``,
@@ -416,7 +416,7 @@ class StepSequence(StepStorage, Sequence[Step]):
         return cls(continuous=continuous, data_format="numpy", **frame_to_fields(df, env_spec, continuous, task))
 
     def to_pandas(self, env_spec: EnvSpec | None = None) -> Any:
-        """A table with one row per step and one for what follows the last step; ``from_pandas`` reads it again.
+        """A table with one row per step and one for the entries after the last step; ``from_pandas`` reads it again.
 
         Needs pandas: ``pip install -e '.[tables]'``.
 

@@ -1,4 +1,4 @@
-"""Storage behind ``StepSequence``: fields by name, the ends of rollouts, and what follows each step."""
+"""Storage behind ``StepSequence``: fields by name, the ends of rollouts, and the successor of each step."""
 
 from __future__ import annotations
 

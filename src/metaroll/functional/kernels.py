@@ -19,7 +19,7 @@ __all__ = ["compile_all", "compiled", "register"]
 _HOT = 100_000_000
 """Numbers after which a loop is compiled: NumPy takes 5 to 15 ns for each."""
 _PER_CALL = 500
-"""Numbers that a call counts besides its own, for what every call costs."""
+"""Numbers added to those of each call, for its overhead."""
 
 _LOOPS: dict[str, Any] = {}  # compiled ones; None where numba is missing or does not work
 _asked: dict[str, int] = {}
@@ -37,7 +37,7 @@ def compiled(name: str, size: int) -> Callable[..., Any] | None:
 
 
 def register(name: str, source: Callable[..., None], signature: str) -> None:
-    """Add a loop of another module, as numba takes it: what knows a system has its loops, too."""
+    """Add a loop of another module, with its numba signature: modules of systems define their own loops."""
     _SOURCES[name] = (source, signature)
 
 

@@ -105,7 +105,7 @@ class TaskBaseline(ABC):
         return {"params": self.get_param_values()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over what ``state_dict`` gave."""
+        """Load a ``state_dict``."""
         self.set_params(state["params"])
 
 

@@ -46,7 +46,7 @@ _OBJECTS = "env: the environment, policy: the acting policy (of an agent: agent.
 """The meaning of the names in lines that run a rollout again."""
 
 _NAME = "name"
-"""Entry of ``RolloutPlan.extras``: what its caller calls the rollout, who has not made plans or rollouts himself."""
+"""Entry of ``RolloutPlan.extras``: the name of the rollout for users who have not made plans or rollouts themselves."""
 
 
 @dataclass(frozen=True)

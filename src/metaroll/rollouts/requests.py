@@ -40,7 +40,7 @@ class Kept:
 
 
 KEPT = Kept()
-"""The default of what is kept."""
+"""The default of the data that are kept."""
 
 
 @dataclass(frozen=True, kw_only=True)

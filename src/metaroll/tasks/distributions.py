@@ -70,7 +70,7 @@ class DomainParam(ABC):
 
     @classmethod
     def distribution_fields(cls) -> list[str]:
-        """Names of what ``adapt`` can change."""
+        """Names of the attributes that ``adapt`` can change."""
         common = {entry.name for entry in dataclasses.fields(DomainParam)}
         return [name for name in cls.get_field_names() if name not in common]
 
@@ -108,7 +108,7 @@ class DomainParam(ABC):
         setattr(self, distr_param, getattr(changed, distr_param))
 
     def prior_entries(self) -> list[dict[str, Any]]:
-        """The distribution as plain data, an entry for each parameter: a bounded prior of what is to be inferred.
+        """The distribution as plain data, an entry for each parameter: a bounded prior for inference.
 
         Mass beyond the clips, which draws put onto them, is spread between them. Whole numbers count as continuous.
 

@@ -155,7 +155,7 @@ class RandomDomains(TaskSampler):
         """One with all spreads (standard deviations, half spans) multiplied by ``factor``."""
 
     def prior_entries(self) -> list[dict[str, Any]]:
-        """The distributions as plain data: a bounded prior of what is to be inferred.
+        """The distributions as plain data: a bounded prior for inference.
 
         Raises:
             TypeError: One has no density of its own in each parameter.

@@ -34,7 +34,7 @@ def task_key(task: Any) -> Hashable:
 
 
 def _text(task: Any, unwritable: list[Hashable]) -> str:
-    """The text of ``task``; what cannot be written goes to ``unwritable``."""
+    """The text of ``task``; objects that cannot be written go to ``unwritable``."""
     task = _plain(task)
     if task is None or isinstance(task, str | bytes):
         return repr(task)

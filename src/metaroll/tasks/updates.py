@@ -23,7 +23,7 @@ _WRAPS = "_metaroll_wraps"
 
 
 def env_layers(env: Any) -> Iterator[Any]:
-    """``env`` and what it wraps, from the outermost wrapper to the environment itself."""
+    """``env`` and everything that it wraps, from the outermost wrapper to the environment itself."""
     while env is not None:
         yield env
         inner = getattr(env, "env", None)

@@ -133,7 +133,7 @@ class _KeptTrees:
 
     @contextlib.contextmanager
     def keep_loaded(self, learner: Any) -> Iterator[None]:
-        """Keep what ``learner``, this object alone, is given to load in the block."""
+        """Keep the trees that ``learner``, this object alone, loads in the block."""
         names = ("load_state_dict", "load_buffers_state_dict")
 
         def watched(name: str) -> Callable[[Any], None]:
@@ -162,7 +162,7 @@ class _KeptTrees:
         self._kept = [(message, hint, tree, own_copy(tree)) for message, hint, tree, _ in self._kept]
 
     def check(self) -> None:
-        """Raise if a tree is no more what it was."""
+        """Raise if a tree has changed."""
         for message, hint, tree, kept in self._kept:
             difference = difference_of(kept, tree)
             if difference is not None:

@@ -129,7 +129,7 @@ class _Starts:
 
 @dataclass(frozen=True)
 class _Call:
-    """Arguments of ``act`` for N rows, and what it has returned."""
+    """Arguments of ``act`` for N rows, and its result."""
 
     obs: Any
     state: dict[str, np.ndarray]
@@ -146,7 +146,7 @@ class _Call:
 
 @dataclass
 class _Kit:
-    """The policy, what it is tried with, and the checks."""
+    """The policy, the inputs of the checks, and the checks."""
 
     policy: Policy
     spec: EnvSpec

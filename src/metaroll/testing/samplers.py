@@ -99,7 +99,7 @@ class _Kit:
             self.compare(calls, self.run(number), "workers", message, hint)
 
     def run(self, num_workers: int, overwrites: bool = False) -> list[Any]:
-        """Copies of what each call has returned."""
+        """Copies of the results of each call."""
         before = child_pids()
         sampler, copies, results = self.make(num_workers), [], []
         try:

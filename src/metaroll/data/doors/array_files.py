@@ -1,4 +1,4 @@
-"""The door to ``.npz`` files: what an archive and its arrays declare is checked before memory is taken for it.
+"""The door to ``.npz`` files: declared sizes of an archive and its arrays are checked before memory is allocated.
 
 Objects are never read, since that would unpickle them. The checksum of each array is compared.
 """
@@ -142,7 +142,7 @@ def _fill(target: np.ndarray, file: IO[bytes], name: str) -> None:
 
 
 def _read_header(file: IO[bytes], name: str, structured: bool) -> tuple[tuple[int, ...], bool, np.dtype]:
-    """Shape, order and dtype of an array; not by NumPy, which also reads what Python 2 wrote, with a warning."""
+    """Shape, order and dtype of an array; not by NumPy, which also reads headers from Python 2, with a warning."""
     magic = file.read(8)
     version = tuple(magic[6:8])
     if magic[:6] != np.lib.format.MAGIC_PREFIX or version not in ((1, 0), (2, 0), (3, 0)):

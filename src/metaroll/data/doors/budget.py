@@ -11,7 +11,7 @@ __all__ = ["MAX_BYTES", "Budget"]
 MAX_BYTES = 2**30
 """Bytes that a file may take by default."""
 _ENTRY = 64
-"""Bytes of an entry (a value in a list or a dict) about, beside what it holds."""
+"""Approximate bytes of an entry (a value in a list or a dict), without its content."""
 
 
 @final
@@ -33,7 +33,7 @@ class Budget:
         return cls(max(max_bytes, factor * size), hint)
 
     def beside(self) -> Budget:
-        """Another one of the same size, for what is taken for a while only."""
+        """Another budget of the same size, for temporary memory."""
         return Budget(self._max_bytes, self._hint)
 
     def spend(self, count: int, what: str) -> None:
@@ -48,5 +48,5 @@ class Budget:
             raise DamagedFileError(f"it would take more than {self._max_bytes} bytes of memory ({what}){hint}")
 
     def spend_entries(self, count: int, what: str) -> None:
-        """Take what ``count`` entries of lists and dicts need; see ``spend``."""
+        """Take the bytes of ``count`` entries of lists and dicts; see ``spend``."""
         self.spend(_ENTRY * count, what)

@@ -1,4 +1,4 @@
-"""The door to Parquet, and to pyarrow: what a file declares, page by page, is checked before anything is expanded.
+"""The door to Parquet, and to pyarrow: declared sizes of each page are checked before anything is decompressed.
 
 A page of some kilobytes can become gigabytes: dictionaries and compression can save that much. Texts stay in their
 dictionaries, so that a text that occurs a million times is in memory once; all else is added up by its width.
@@ -34,7 +34,7 @@ _MOST_DEPTH = 16
 
 
 def import_arrow() -> Any:
-    """The module pyarrow, with what reads Parquet files.
+    """The module pyarrow, with its reader of Parquet files.
 
     Raises:
         ImportError: It is not installed; names the command that installs it.
@@ -52,7 +52,7 @@ def import_arrow() -> Any:
 
 @final
 class ParquetTable:
-    """A Parquet file: what it declares, then its columns.
+    """A Parquet file: its declarations, then its columns.
 
     Args:
         file: The open file.

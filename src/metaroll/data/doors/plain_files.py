@@ -44,7 +44,7 @@ _OF_NUMBERS = (errno.EINVAL, errno.EOVERFLOW, errno.EFBIG)
 
 @contextlib.contextmanager
 def damage(path: str | Path, error: type[DamagedFileError] = DamagedFileError, hint: str = "") -> Iterator[None]:
-    """Inside, a file is read: what that can raise becomes ``error``, which names the file, and ends with ``hint``.
+    """Context for reading a file: exceptions become ``error``, which names the file and ends with ``hint``.
 
     A missing file stays ``FileNotFoundError``, what the system refuses ``OSError`` with the name of the file, and a
     missing package ``ImportError``.

@@ -1,4 +1,4 @@
-"""Names of all that metaroll writes into folders, by kind: what may be replaced and removed, and nothing else may."""
+"""Names of all files that metaroll writes into folders, by kind: only these may be replaced and removed."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def _usable(folder: Path) -> Iterator[None]:
 
 
 def is_empty(folder: str | Path) -> bool:
-    """Whether there is no such folder, or nothing in it but what is left by something that ended before it began."""
+    """Whether the folder is missing, or holds only leftovers of a process that ended before it began."""
     folder = Path(folder)
     with _usable(folder):
         if not folder.exists():
@@ -162,7 +162,7 @@ class HeldFolder:
         self._lock = lock
 
     def clear(self, names: Collection[str] | None = None) -> None:
-        """Remove what we have written into it, perhaps only files and folders of these ``names``."""
+        """Remove metaroll's files from it, or only files and folders of these ``names``."""
         clear(self.path, self.kind.layout, names)
 
     def release(self) -> None:

@@ -1,4 +1,4 @@
-"""Goals in hindsight for steps that were drawn: what was reached later replaces the desired goal."""
+"""Goals in hindsight for sampled steps: a goal that was achieved later replaces the desired goal."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ class BatchedEnv(gymnasium.Env, ABC):
         return map_rows(_only_row, observations), float(result.rewards[0]), *endings, infos
 
     def on_step(self, begins: bool = False) -> None:
-        """Called after every step, and where an episode ``begins``, for pictures that show what has been.
+        """Called after every step, and when an episode ``begins``, for pictures that show the past.
 
         Many that are stepped as arrays do not call it.
         """

@@ -34,7 +34,7 @@ Point = tuple[float, float]
 
 
 class Canvas:
-    """Drawing in pixels of the finished picture, y upwards from its bottom; what is far outside is left out.
+    """Drawing in pixels of the finished picture, y upwards from the bottom; shapes far outside are left out.
 
     Args:
         width: Pixels from left to right.

@@ -41,7 +41,7 @@ _find: Callable[[str], Any] | None = None
 
 
 def register_env(name: str, constructor: Constructor) -> None:
-    """Register ``name`` for what ``constructor`` makes; it comes before the ids of Gymnasium."""
+    """Register ``name`` for the environments of ``constructor``; it takes precedence over Gymnasium's ids."""
     _NAMED[name] = constructor
 
 

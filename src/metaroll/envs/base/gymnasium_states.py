@@ -20,7 +20,7 @@ __all__ = ["StateAccess", "state_access_of"]
 
 _PACKAGES = ("gymnasium.envs.classic_control.", "gymnasium.envs.mujoco.")
 _RESETS = ("reset", "reset_model", "set_state", "_get_obs", "_get_ob", "state_from_observation")
-"""Methods that decide what a state is and how it is shown: a class that changes one of them must declare its own."""
+"""Methods that define states and observations: a class that overrides one of them must declare its own conversion."""
 
 
 class StateAccess(ABC):
@@ -177,7 +177,7 @@ class _DoublePendulum(_Mujoco):
 
 
 class _Reacher(_Mujoco):
-    """Cosines and sines of two angles, the place of the target, speeds of the angles, and what follows from these.
+    """Cosines and sines of two angles, the position of the target, angular velocities, and derived entries.
 
     The target rests.
     """

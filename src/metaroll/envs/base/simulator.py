@@ -167,7 +167,7 @@ class Simulator(ABC):
         return state
 
     def release(self, state: Rows) -> None:  # noqa: B027 (most hold nothing)
-        """These rows of a state are never used again; what they hold outside of arrays may be used for others."""
+        """These rows of a state are never used again; objects that they hold besides arrays may be reused."""
 
     def whole_state(self, state: Rows) -> dict[str, np.ndarray]:
         """All it takes to continue with these rows, name -> ``(N, ...)``; by default the arrays of ``state``."""

@@ -156,7 +156,7 @@ class SimulatorRows:
         return {**self.simulator.whole_state(rows_at(self.state, rows)), **own}
 
     def take_up(self, rows: np.ndarray, state: Mapping[str, np.ndarray]) -> None:
-        """Continue in ``rows (k,)``, which have just begun, from what ``running_state`` returned."""
+        """Continue in ``rows (k,)``, which have just begun, from the result of ``running_state``."""
         whole = {name: values for name, values in state.items() if name not in ("age", "noise_key")}
         self.state = with_rows(self.state, rows, self.simulator.with_whole_state(rows_at(self.state, rows), whole))
         self._noise.begin(rows, state["noise_key"])

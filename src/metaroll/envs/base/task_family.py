@@ -406,7 +406,7 @@ def _try_params(maker: Any, env: Any, source: RandomDomains) -> None:
 
 
 def _try_task(maker: Any, env: Any, source: TaskSampler, tasks: Any) -> None:
-    """Set one task, where tasks are at hand: what is wrong with all of them need not wait until they are used."""
+    """Set one task, if tasks are listed, so that errors in all of them appear early."""
     if source.updates is None and (tasks is None or callable(tasks)):
         return
     with source.drawing() as draw:

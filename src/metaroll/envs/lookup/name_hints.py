@@ -100,7 +100,7 @@ def _file_text(name: str, module: str) -> str:
 
 
 def _environments_in(module: str) -> dict[str, str]:
-    """Names in a module -> what they are; families first."""
+    """Names in a module -> their kinds; families first."""
     members = {name: value for name, value in vars(importlib.import_module(module)).items() if name[:1] != "_"}
     kinds = {name: "a family of tasks" for name, value in members.items() if isinstance(value, TaskFamily)}
     kinds |= {name: "an environment" for name, value in members.items() if _makes_env(value, module)}

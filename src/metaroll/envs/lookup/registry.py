@@ -69,7 +69,7 @@ __all__ = [
 
 
 def _register(name: str, value: Any) -> None:
-    """Workers get what has been given with its name."""
+    """Workers get the registered object with its name."""
     register_env(name, value.env_constructor if isinstance(value, TaskFamily) else value)
 
 
@@ -82,7 +82,7 @@ _given = GivenObjects(
 )
 
 _own: dict[str, tuple[Any, TaskFamily | None]] = {}
-"""``module:attribute`` -> what it was when it was asked for last, and its family, if it has tasks."""
+"""``module:attribute`` -> the object when it was last looked up, and its family if it has tasks."""
 
 
 def is_entry_point(name: str) -> bool:
@@ -113,7 +113,7 @@ def _declared() -> tuple[Mapping[str, Declared], list[tuple[str, str]]]:
 
 @functools.cache
 def _names_of_ours() -> frozenset[str]:
-    """Our families, and ids of Gymnasium itself: others, perhaps of a plug-in, depend on what has been imported."""
+    """The families of metaroll, and Gymnasium's own ids: others, perhaps of a plug-in, depend on imports so far."""
     ids = [name for name, entry in gymnasium.registry.items() if str(entry.entry_point).startswith("gymnasium.")]
     return frozenset([*registered_families(), *ids])
 

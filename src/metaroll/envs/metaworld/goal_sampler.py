@@ -133,7 +133,7 @@ class MetaWorldTaskSampler(TaskSampler):
         return drawn
 
     def _fresh_order(self, drawn: list[int]) -> np.ndarray:
-        """A new order, in which what this call has begun to draw from the order before comes last."""
+        """A new order; tasks that this call has already drawn from the previous order come last."""
         order = self._generator.permutation(MW_TASKS_PER_ENV)
         begun = len(drawn) % MW_TASKS_PER_ENV
         recent = np.isin(order, drawn[len(drawn) - begun :])

@@ -1,4 +1,4 @@
-"""Quaternions of single rotation matrices, as SciPy computes them, without what SciPy does around it.
+"""Quaternions of single rotation matrices, by SciPy's arithmetic without its overhead.
 
 Meta-World asks SciPy for the orientation of every object at every step, which costs as much as the physics.
 """

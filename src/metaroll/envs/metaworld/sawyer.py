@@ -77,7 +77,7 @@ class MetaWorldEnvMaker:
 
 
 def checked_setting(reward_version: str, horizon: int) -> tuple[str, int]:
-    """A reward version and a horizon, or what is wrong with them."""
+    """Check and return a reward version and a horizon."""
     if reward_version not in REWARD_VERSIONS:
         raise ValueError(f"reward_version must be one of {REWARD_VERSIONS}, got {reward_version!r}")
     return reward_version, check_whole("horizon", horizon)

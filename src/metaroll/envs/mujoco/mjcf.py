@@ -1,4 +1,4 @@
-"""From an MJCF file to MuJoCo's model, or to what is wrong with the file: where, included files too."""
+"""Loads MJCF files as MuJoCo models; errors name file and line, also in included files."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ _KINDS = {
     "mat": "material",
     "eq": "equality",
 }
-"""First word of an attribute -> what its rows belong to."""
+"""First word of an attribute -> kind of object of its rows."""
 
 _COUNTS = {"actuator": "nu", "camera": "ncam", "joint": "njnt", "material": "nmat", "equality": "neq"}
 _FIRST_COLUMN = ("geom_friction", "actuator_gear")

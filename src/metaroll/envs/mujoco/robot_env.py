@@ -25,7 +25,7 @@ _VIEWS = ("data", "_views", "_warnings", "_renderer", "_ahead", "_first_place")
 
 
 class RobotEnv(gymnasium.Env):
-    """One simulation of ``model`` under ``rules``; the batch of width 1 of what ``MujocoSimulator`` does with many.
+    """One simulation of ``model`` under ``rules``: a ``MujocoSimulator`` with a single row.
 
     Only the rules end an episode; its horizon is in ``env_spec``. A simulation whose
     numbers are no longer finite shows an observation of NaN.

@@ -36,7 +36,7 @@ def physics_threads(count: int | None) -> Iterator[None]:
 
 
 def checked_threads(count: int | None) -> int:
-    """A number of threads, or what is wrong with it; ``None`` means the one that holds here."""
+    """Check and return a number of threads; ``None`` means the current setting."""
     if count is None:
         count = _chosen.get()
         return min(_IN_PROCESS, num_processors()) if count is None else count

@@ -18,7 +18,7 @@ from metaroll.errors import ShapeError, unknown_name
 __all__ = ["SimEnv"]
 
 _MOST_OFF = 0.5
-"""By how much an observation may differ from what any state shows: a noisy sine and cosine lie beside their circle."""
+"""Distance that an observation may have from those of all states: a noisy sine and cosine lie off the unit circle."""
 _OPTIONS = ("domain_param", "init_state", "max_steps")
 
 

@@ -169,7 +169,7 @@ class VectorEnvSlots(Slots):
         return gymnasium.vector.utils.concatenate(self._actions, rows, empty)
 
     def _write(self, observations: Any, rows: np.ndarray) -> None:
-        """Keep ``rows`` of what the environment shows."""
+        """Store ``rows`` of the environment's observations."""
         shown = dict(iterate_leaves(_as_batch(self._last, observations)))
 
         def kept(leaf: np.ndarray, path: tuple[Any, ...]) -> np.ndarray:

@@ -46,7 +46,7 @@ Memory = dict[str, np.ndarray]
 _MEMORY = "memory/"
 
 APPLIED = "act_applied"
-"""Entry of infos: the action that reached what is simulated."""
+"""Entry of infos: the action that reached the simulation."""
 
 
 def all_envs(env: Any) -> list[Any]:
@@ -173,7 +173,7 @@ class ChainWrapper(gymnasium.Wrapper, ABC):
         return table if updates == table.updates else table.with_updates(updates)
 
     def inner_update(self, update: EnvUpdate | None) -> EnvUpdate | None:
-        """The update for the environment inside: a task of a class of wrappers is a task of what it wraps."""
+        """The update for the environment inside: a task of a wrapper class is a task of the wrapped environment."""
         if type(update) is not SetTaskUpdate or update.env_type is not type(self) or update.wrapper_constructor:
             return update
         owner = layer_with(self, "set_task")
@@ -211,7 +211,7 @@ class ChainWrapper(gymnasium.Wrapper, ABC):
         return [None] * len(rows) if self.row_params is None else None
 
     def resume_rows(self, memory: Memory, rows: np.ndarray, saved: Memory) -> None:
-        """Continue in ``rows (k,)``, which have been started with the same plans, from what was remembered elsewhere.
+        """Continue in ``rows (k,)``, which have been started with the same plans, from the memory of another instance.
 
         Args:
             memory: Changed.
@@ -388,7 +388,7 @@ class WrappedSlots(SlotsProxy):
         return seen
 
     def step(self, actions: Any, active: np.ndarray) -> SlotStep:
-        """Step active slots; the others show what they have shown."""
+        """Step active slots; the others repeat their last results."""
         wrapper = self._wrapper
         if not (self._acts or self._shows):
             return self._slots.step(actions, active)
@@ -539,7 +539,7 @@ def _spread(values: np.ndarray, rows: np.ndarray, num_rows: int) -> np.ndarray:
 
 
 def spec_of(env: Any) -> EnvSpec:
-    """Spec of what is inside a wrapper."""
+    """Spec of the environment inside a wrapper."""
     return EnvSpec.from_env(without_checks(env))
 
 

@@ -162,7 +162,7 @@ class DomainRandWrapper(ChainWrapper, ABC):
     def start_rows(
         self, memory: Memory, rows: np.ndarray, env_seeds: np.ndarray | None, plans: Sequence[RolloutPlan] | None = None
     ) -> None:
-        """Notes what was chosen."""
+        """Remember the chosen values."""
         for row, plan in zip(rows.tolist(), plans or (), strict=False):
             update = plan.env_update
             memory["values"][row] = update.task if isinstance(update, DomainParamUpdate) else {}

@@ -1,4 +1,4 @@
-"""Wrappers that have their own domain parameters: what all of them share, and initial states as such parameters."""
+"""Wrappers with their own domain parameters: the common base, and initial states as domain parameters."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OWN = "own_params"
 
 
 class OwnParamsWrapper(ChainWrapper, ABC):
-    """Base of wrappers that add domain parameters; all others belong to what is inside.
+    """Base of wrappers that add domain parameters; all other parameters belong to the environment inside.
 
     Values hold from the next reset on. Of nested wrappers with parameters of one name, the outermost takes it.
 
@@ -161,7 +161,7 @@ class OwnParamsWrapper(ChainWrapper, ABC):
 
 
 class InitStateWrapper(OwnParamsWrapper):
-    """Entries of the initial state as domain parameters, ``init_<label>``: what a log does not show is inferred.
+    """Entries of the initial state as domain parameters, ``init_<label>``: those that a log lacks can be inferred.
 
     A parameter that has been set replaces its entry of every initial state, also of one that a plan or the option
     ``init_state`` brings; other entries stay. All rollouts with one set of parameters share it, so rollouts that are

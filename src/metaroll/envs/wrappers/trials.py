@@ -194,7 +194,7 @@ class TrialWrapper(ChainWrapper):
 
 
 class TrialUpdate(EnvUpdate):
-    """Trials in the task of another update: a ``TrialWrapper`` around what that makes.
+    """Trials in the task of another update: a ``TrialWrapper`` around the environment that it makes.
 
     Args:
         update: Sets the task, or builds the environment of it.

@@ -50,7 +50,7 @@ def tree_find(tree: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 
 def priority_of(errors: np.ndarray, exponent: float, floor: float) -> np.ndarray:
-    """``(|error| + floor) ** exponent``, what steps are drawn in proportion to (Schaul et al. 2016, section 3.3)."""
+    """Priorities ``(|error| + floor) ** exponent`` (Schaul et al. 2016, section 3.3)."""
     return (np.abs(errors) + floor) ** exponent
 
 

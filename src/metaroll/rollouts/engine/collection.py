@@ -28,7 +28,7 @@ from metaroll.types import EnvSpec, Policy, RolloutPlan, Slots, SlotsKind, SlotS
 __all__ = ["Collection", "collect_here"]
 
 _SHARD = {"list": 4, "physics": 16, "batched": 256}
-"""Slots of a shard: what one worker steps at a time."""
+"""Slots of a shard, the part that one worker steps at a time."""
 
 _STARTED_BY_HAND = "rollouts that were started by hand are not built again; a worker was lost: restart them"
 _TOO_LONG = (
@@ -184,7 +184,7 @@ class Collection:
         return pieces
 
     def start(self, slots: Sequence[int], plans: Sequence[RolloutPlan]) -> None:
-        """Start ``plans[i]`` in ``slots[i]`` now; what ran there is given up.
+        """Start ``plans[i]`` in ``slots[i]`` now; rollouts that run there are abandoned.
 
         Raises:
             RuntimeError: The collection has been closed, or starts its rollouts itself (``plan_of``).
@@ -268,7 +268,7 @@ class Collection:
     def _call(
         self, steps: int, parameters: np.ndarray | None, actions: Any, starts: list[tuple[int, RolloutPlan]]
     ) -> Rollouts:
-        """Run one call of each shard; what it brought."""
+        """Run one call of each shard; returns the results."""
         results: dict[int, ShardResult] = {}
         called = pending = [s for s in self._shards if steps or any(s.has(slot) for slot, _ in starts)]
         for _ in range(_MOST_FAILURES):
@@ -310,7 +310,7 @@ class Collection:
         return work
 
     def _taken(self, shards: list[ShardRecord], results: list[ShardResult]) -> Rollouts:
-        """Book what shards have done; their pieces of rollouts."""
+        """Record the progress of shards; returns their pieces of rollouts."""
         parts: list[RolloutColumns] = []
         order: list[np.ndarray] = []
         for shard, result in zip(shards, results, strict=True):

@@ -61,7 +61,7 @@ __all__ = ["RolloutEngine"]
 _numbers = itertools.count()
 
 _HERE = "; or run the rollouts in this process (num_workers=1, with transport='auto' or 'serial')"
-"""The hint of an engine for what cannot be sent."""
+"""The engine's hint for objects that cannot be sent."""
 
 _MADE_AT_ONCE = 1 << 16
 """Plans of a generator that are made at a time."""
@@ -217,7 +217,7 @@ class RolloutEngine:
         *,
         progress: Callable[[int, int], None] | None = None,
     ) -> np.ndarray:
-        """Run plans, and keep of each rollout only what ``reduce`` makes of it, in the process where it ran.
+        """Run plans, and keep only the result of ``reduce`` for each rollout, computed in the process where it ran.
 
         Args:
             plans, parameters, progress: See ``run``. Of a generator 65,536 plans are made, run and forgotten at a time.
@@ -263,7 +263,7 @@ class RolloutEngine:
         rows: ReducedRows | None = None,
         fields: tuple[str, ...] | None = None,
     ) -> tuple[list[Unit], list[np.ndarray], list[UnitResult]]:
-        """Units, the places of their plans, and what came of them."""
+        """Units, the positions of their plans, and their results."""
         if not self._finalizer.alive:
             raise RuntimeError("this RolloutEngine has been closed; create a new one")
         if progress is not None and not callable(progress):

@@ -117,7 +117,7 @@ def _none() -> np.ndarray:
 
 @dataclass
 class ShardResult:
-    """The result of a call, and what it takes to continue.
+    """The result of a call, and the data to continue.
 
     Attributes:
         unknown: The worker does not have the shard as it is, or a rollout has failed: to be called again with a start.

@@ -1,4 +1,4 @@
-"""Records what all slots do, in blocks of lock-steps, and packs rollouts out of them into columns."""
+"""Records the steps of all slots in blocks of lock-steps, and packs rollouts from them into columns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from metaroll.types import SlotStep
 __all__ = ["APPLIED", "BlockMemory", "Recorder", "stack_infos", "with_rows"]
 
 APPLIED = "act_applied"
-"""Entry of an environment's infos: the action that reached what it simulates."""
+"""Entry of an environment's infos: the action that reached the simulation."""
 
 _GROUPS = ("policy_infos", "env_infos")
 
@@ -224,7 +224,7 @@ class Recorder:
         self._write_with_final(0, observations, states)
 
     def write(self, actions: Any, arrays: dict[str, np.ndarray], observations: Any, states: Any) -> None:
-        """Store one lock-step: name -> array ``(E, ...)`` (copied), and what was seen after it."""
+        """Store one lock-step: name -> array ``(E, ...)`` (copied), and the observations after it."""
         block = self._blocks[-1]
         step = block.steps
         if actions.__class__ is np.ndarray:
@@ -252,7 +252,7 @@ class Recorder:
         running: np.ndarray,
         positions: np.ndarray,
     ) -> None:
-        """Store the lock-step of the slots in ``running``, and what they remembered before it."""
+        """Store the lock-step of the slots in ``running``, and their memory before it."""
         arrays = {"rewards": step.rewards, "terminated": step.terminated, "truncated": step.truncated}
         if hidden is not None:
             arrays["hidden_states"] = hidden

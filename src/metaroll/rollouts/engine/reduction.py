@@ -24,7 +24,7 @@ _BY_NAME = ("policy_infos", "env_infos")
 
 @dataclass(frozen=True)
 class Reduction:
-    """A function of rollouts, and what it needs.
+    """A function of rollouts, and its needs.
 
     Attributes:
         function: From columns (a dict of those in ``fields``) and bounds ``(N * group + 1,)`` to ``(N, ...)``.

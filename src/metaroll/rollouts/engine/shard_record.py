@@ -232,7 +232,7 @@ class ShardRecord:
         )
 
     def load_state(self, state: ShardState) -> None:
-        """Continue from what ``read_state`` has read."""
+        """Continue from the result of ``read_state``."""
         self._version, self.placed, self._skipped = self._version + 1, False, state.skipped
         self.last, self._plans = state.last, {}
         self._actions = {number: [log] for number, log in state.actions.items()}

@@ -236,7 +236,7 @@ def _gather(
     loop: SlotLoop | DeviceLoop | None,
     places: np.ndarray,
 ) -> None:
-    """Take over what a loop has finished and left out."""
+    """Collect the rollouts that a loop has finished or dropped."""
     if loop is None:
         return
     dropped.extend((int(places[position]), entry) for position, entry in loop.dropped_positions)
@@ -275,7 +275,7 @@ def _without_failed(
 def _result(
     unit: Unit, parts: list[tuple[RolloutColumns, np.ndarray]], left_out: list[tuple[int, DroppedRollout]]
 ) -> UnitResult:
-    """All parts, and what was left out, in the order of the unit's plans."""
+    """All parts, and the dropped rollouts, in the order of the unit's plans."""
     dropped = [entry for _, entry in sorted(left_out, key=lambda item: item[0])]
     order = np.concatenate([np.zeros(0, dtype=np.int64), *(places for _, places in parts)])
     columns = parts[0][0] if parts else None
@@ -328,7 +328,7 @@ def checked_fields(fields: Any) -> tuple[str, ...] | None:
 
 
 def be_ready(namespace: GlobalNamespace) -> None:
-    """Worker side of starting workers before there is work: what takes time is to import this module."""
+    """Worker side of starting workers before there is work: importing this module takes most of the time."""
 
 
 def set_env(namespace: GlobalNamespace, key: str, env: EnvSource) -> None:
@@ -347,7 +347,7 @@ def set_parameters(namespace: GlobalNamespace, key: str, parameters: np.ndarray 
 
 
 def forget(namespace: GlobalNamespace, key: str) -> None:
-    """Worker side of ``RolloutEngine``: free what it had here."""
+    """Worker side of ``RolloutEngine``: free its objects in this process."""
     runner = vars(namespace).get("_unit_runners", {}).pop(key, None)
     if runner is not None:
         with suppress(Exception):  # errors of close() have no receiver here

@@ -1,4 +1,4 @@
-"""The domains that a sampler rolls out in: drawn by what randomizes an environment, which itself is taken away."""
+"""The domains of a sampler: drawn by the randomizing wrapper of an environment, which is removed from it."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class _Plain:
 
 
 class Domains:
-    """An environment without its randomization, and what can be drawn for it: domains, and initial states in them.
+    """An environment without its randomization, and the source of domains and initial states for it.
 
     Args:
         env: As for ``RolloutEngine``; not changed.

@@ -223,7 +223,7 @@ class MetaSampler(Sampler):
 
     @contextlib.contextmanager
     def _plain_errors(self) -> Iterator[None]:
-        """Errors inside do not advise what this sampler does not take: it samples an exact number of paths."""
+        """Errors inside do not advise options that this sampler lacks: it samples an exact number of paths."""
         try:
             yield
         except RolloutError as error:

@@ -90,7 +90,7 @@ class OneStep:
         return self._of(np.flatnonzero(surely_observed(self.state_of, self.before, noise)))
 
     def can_predict(self, params: Mapping[str, float], tries: int) -> bool:
-        """Whether at least one of ``tries`` rows, spread over all, can be simulated; a check before simulating thousands."""
+        """Whether at least one of ``tries`` rows, spread over all, can be simulated; a check before thousands are."""
         chosen = np.unique(np.linspace(0, len(self.before) - 1, min(tries, len(self.before))).astype(np.int64))
         if not len(chosen):
             return False

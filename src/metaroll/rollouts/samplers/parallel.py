@@ -26,7 +26,7 @@ __all__ = ["ParallelRolloutSampler"]
 
 
 class ParallelRolloutSampler(EngineSampler, SamplerBase):
-    """Samples rollouts on several workers; what comes out does not depend on their number.
+    """Samples rollouts on several workers; the results do not depend on their number.
 
     Rollout ``i`` of call ``k`` of ``sample`` (both from 0) is the one of ``rollout(env, policy, seed=seed, sub_seed=k,
     sub_sub_seed=i)``; where a number of steps is requested, ``i`` counts from 1.

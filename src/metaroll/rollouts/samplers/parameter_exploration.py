@@ -103,7 +103,7 @@ class ParameterSamplingResult(Sequence[ParameterSample]):
 
 
 class ParameterExplorationSampler(EngineSampler):
-    """Rolls out many sets of policy parameters; what comes out does not depend on the number of workers.
+    """Rolls out many sets of policy parameters; the results do not depend on the number of workers.
 
     Each set acts in the same ``num_domains * num_init_states_per_domain`` pairs of a domain and an initial state, drawn
     anew for each call of ``sample``. Domains are drawn by the outermost wrapper that randomizes ``env`` (at random

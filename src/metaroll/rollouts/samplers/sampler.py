@@ -52,7 +52,7 @@ class Closable(ABC):  # noqa: B024 (what is abstract differs)
     """Ends with ``close()`` or at the end of a ``with`` block."""
 
     def close(self) -> None:  # noqa: B027 (nothing to close by default)
-        """Free what the sampler holds."""
+        """Free the sampler's resources."""
 
     def __enter__(self) -> Self:
         return self

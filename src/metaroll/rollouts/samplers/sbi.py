@@ -328,11 +328,11 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
         return torch.from_numpy(features)
 
     def skip_call(self) -> None:
-        """Count a call whose simulations were kept from another time: the next one draws what it would after it."""
+        """Count a call whose simulations were stored earlier, so that the next call draws its own numbers."""
         self._calls += 1
 
     def target_features(self) -> Tensor:
-        """Features of the recorded rollouts themselves, float32 ``(1, R * F)``: what simulations are compared with.
+        """Features of the recorded rollouts, with which simulations are compared, float32 ``(1, R * F)``.
 
         Raises:
             ValueError: There are no ``rollouts_real``.

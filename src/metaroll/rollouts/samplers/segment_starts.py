@@ -25,7 +25,7 @@ __all__ = ["ObservedState", "SegmentStarts", "observed_states", "surely_observed
 ObservedState = Callable[[np.ndarray], np.ndarray]
 """From observations ``(N, O)`` to the states ``(N, S)`` that they show; NaN where one does not determine it."""
 _MOST_OFF = 3.0
-"""How many deviations what was measured may lie beside the truth: drawn starts, and bounds of what is shown."""
+"""Deviations by which a measurement may differ from the truth: for drawn starts, and for bounds of observations."""
 
 
 @dataclass(frozen=True, eq=False)

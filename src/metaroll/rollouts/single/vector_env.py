@@ -281,7 +281,7 @@ def _nothing(observations: Any, contexts: Any) -> Any:
 
 
 def _to_choices(space: gymnasium.Space, actions: Any) -> Any:
-    """Gymnasium's batch of actions as ours: choices counted from 0, what is no array as objects."""
+    """Gymnasium's batch of actions in metaroll's form: choices counted from 0, other types than arrays as objects."""
     spaces = gymnasium.spaces
     if isinstance(space, spaces.Dict):
         return {name: _to_choices(part, actions[name]) for name, part in space.spaces.items()}
@@ -298,7 +298,7 @@ def _to_choices(space: gymnasium.Space, actions: Any) -> Any:
 
 
 def _for_gymnasium(space: gymnasium.Space, batch: Any) -> Any:
-    """Our batch of observations as Gymnasium's: in the types of the space, what is no array in a tuple."""
+    """A batch of observations in Gymnasium's form: in the types of the space, others than arrays in a tuple."""
     if isinstance(space, gymnasium.spaces.Dict):
         return {name: _for_gymnasium(part, batch[name]) for name, part in space.spaces.items()}
     if isinstance(space, gymnasium.spaces.Tuple):

@@ -154,7 +154,7 @@ class Incoming:
         self._begin()
 
     def receive(self) -> Message:
-        """The next message; with a non-blocking socket, what has come of it is kept.
+        """The next message; with a non-blocking socket, an incomplete message is kept.
 
         Raises:
             BlockingIOError: Not all of it is there yet.

@@ -1,4 +1,4 @@
-"""THE workers: a pool that runs functions in processes (or in this one), replaces what dies, never hangs."""
+"""The pool of workers: it runs functions in processes (or in this one), replaces workers that die, and never hangs."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ class SamplerPool:
             raise
 
     def forget(self, key: str) -> None:
-        """New workers no longer get what was kept under ``key``."""
+        """New workers no longer get the function kept under ``key``."""
         self._init_jobs.pop(key, None)
 
     def run_later(self, func: Callable[..., Any], *args: Any) -> None:

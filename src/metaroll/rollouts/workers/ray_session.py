@@ -172,7 +172,7 @@ class RaySession:
         )
 
     def leave(self) -> None:
-        """A pool goes; the last one ends what was started here."""
+        """A pool leaves; the last one ends everything that was started here."""
         global _current
         with _lock:
             self.users -= 1

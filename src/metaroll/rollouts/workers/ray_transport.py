@@ -40,7 +40,7 @@ _FIRST = Health("start", 0.0, False, 0)
 
 
 class RayWorker:
-    """The actor: hands commands to a worker process beside it, and hands back what this answers."""
+    """The actor: passes commands to a worker process beside it, and returns its answers."""
 
     def __init__(self, version: str, paths: list[str], folder: str | None) -> None:
         if version != __version__:
@@ -74,11 +74,11 @@ class _Remote:
     question: Any
     """Reference to the answer that is waited for; the first one comes when the actor is up."""
     begun: float = field(default_factory=time.monotonic)
-    """When it was started, or given what it runs."""
+    """Time when it was started, or got its current command."""
     asked_at: float = field(default_factory=time.monotonic)
     report: Health | None = None
     task: Any = None
-    """Reference to the result of what it runs."""
+    """Reference to the result of the current command."""
     blob: bytes = b""
     """The command it runs, encoded."""
 

@@ -1,4 +1,4 @@
-"""One call of a pool: hands jobs to idle workers, replaces what dies or falls silent, and collects what comes back."""
+"""One call of a pool: gives jobs to idle workers, replaces those that die or fall silent, and collects results."""
 
 from __future__ import annotations
 
@@ -251,7 +251,7 @@ class Schedule:
             self._put_back(job)
 
     def _put_back(self, job: Job) -> None:
-        """A job of a lost worker waits again; what every fresh worker runs is run anyway."""
+        """Queue the job of a lost worker again; functions for every new worker run anyway."""
         if job.worker is not None and job.index >= 0:
             self.pinned[job.worker].appendleft(job)
         elif job.index >= 0:

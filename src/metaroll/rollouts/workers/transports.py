@@ -32,7 +32,7 @@ _EXIT_S = 1.0
 """Seconds to wait for the exit status of a worker whose socket has closed."""
 
 _READ_S = 1.0
-"""After so long a worker has read what was sent, usually."""
+"""Seconds after which a worker has usually read a command."""
 
 _ONE_THREAD: dict[str, str | None] = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 """One thread per worker: there are as many busy threads as workers, and the same bits for any number of cores."""

@@ -33,7 +33,7 @@ from metaroll.types import Context, EnvSpec, EnvUpdate
 __all__ = ["AdaptationStudy", "Oracle", "default_shots", "oracle_of", "study_adaptation"]
 
 Oracle = tuple[Any, Callable[[Any], Context | None]]
-"""A policy that has access to the task, and what it observes of it."""
+"""A policy that has access to the task, and its observation of the task."""
 
 ShotUnit = Literal["episodes", "rounds"]
 """The unit of k in a k-shot curve."""

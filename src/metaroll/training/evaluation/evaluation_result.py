@@ -1,4 +1,4 @@
-"""The result of an evaluation: the returns of all its episodes, and what follows from them."""
+"""The result of an evaluation: the returns of all its episodes, and statistics of them."""
 
 from __future__ import annotations
 

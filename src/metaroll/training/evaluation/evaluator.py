@@ -47,7 +47,7 @@ def checked_limit(name: str, value: Any) -> float | None:
 
 
 def checked_number(name: str, value: Any) -> int | None:
-    """``value``, if it is a number of what there is at least one of, or ``None``."""
+    """``value``, if it is a positive integer or ``None``."""
     return None if value is None else check_whole(name, value)
 
 
@@ -162,7 +162,7 @@ class Evaluator(Stateful, ABC, Generic[C]):
         max_steps: float | None = None,
         num_test_tasks: int | None = None,
     ) -> None:
-        """Fill in what the constructor was not given."""
+        """Set the values that were not passed to the constructor."""
         self.test_task_sampler = test_task_sampler if self.test_task_sampler is None else self.test_task_sampler
         self.max_steps = max_steps if self.max_steps is None else self.max_steps
         sampler = self.test_task_sampler

@@ -64,7 +64,7 @@ class Estimate(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """Whether, by how much and by what an agent adapts. Differences are paired: they are of the same test episodes.
+    """Whether an agent adapts, by how much, and due to which data. Differences are paired by test episodes.
 
     Attributes:
         num_tasks: Number of tasks M.

@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 EVALUATED = {"return": ("return_after", "return_mean"), "success": ("SuccessRate",)}
-"""Names for numbers of evaluations, whatever their phase -> what they are called in the log."""
+"""Short names of evaluation metrics, for any phase -> their names in the log."""
 
 _EVENTS = ("on_epoch_end", "on_evaluation", "on_train_end", "on_progress")
 """Methods of callbacks."""

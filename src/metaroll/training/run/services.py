@@ -341,7 +341,7 @@ class RunnerServices(ABC):
 
     @abstractmethod
     def _save_within_epoch(self) -> None:
-        """Save a snapshot if the last is old; the algorithm can continue from what it has stored so far."""
+        """Save a snapshot if the last one is old; the algorithm can continue from its data so far."""
 
     def _require_setup(self, caller: str) -> RolloutSource:
         if self._source is None:

@@ -107,7 +107,7 @@ class TaskProtocol:
 
     @contextlib.contextmanager
     def hinting(self) -> Iterator[None]:
-        """Add to shape errors what the algorithm needs to observe of an environment, if that has another shape."""
+        """Add the observation shape that the algorithm needs to shape errors, if the environment has another one."""
         try:
             yield
         except ShapeError as error:

@@ -182,7 +182,7 @@ def _check_algo(algo: Any, use: str) -> None:
 
 @final
 class Agent(Actor):
-    """An algorithm, its environment, and what it has learned; made by ``metaroll.agent`` and ``metaroll.load``.
+    """An algorithm with its environment and its learned state; made by ``metaroll.agent`` and ``metaroll.load``.
 
     ``act`` is for algorithms that do not adapt; if it adapts, ``explore`` and ``adapt`` give an agent for a task.
 

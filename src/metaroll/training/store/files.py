@@ -61,7 +61,7 @@ def to_plain(value: Any) -> Any:
 
 
 def number_of(value: Any) -> float:
-    """A number that ``to_plain`` has made; NaN for what is none."""
+    """A number from ``to_plain``; NaN for anything else."""
     if isinstance(value, str):
         return {"Infinity": math.inf, "-Infinity": -math.inf}.get(value, math.nan)
     return float(value) if isinstance(value, int | float) else math.nan

@@ -18,7 +18,7 @@ from metaroll.errors import DamagedFileError, SnapshotError
 __all__ = ["RowFiles", "load_rows"]
 
 _BLOCK = 1 << 22
-"""Bytes of a block, about; what is smaller is written with everything else."""
+"""Approximate bytes of a block; smaller arrays are written with everything else."""
 
 
 class _Known(NamedTuple):

@@ -1,4 +1,4 @@
-"""The folder of a run: what belongs to it, and its configuration."""
+"""The folder of a run: its files, and its configuration."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ def load_snapshot(run_dir: str | Path, iteration: int | str = "last") -> Snapsho
 
 
 def _why_none(run_dir: Path) -> str:
-    """Why a run has no snapshot, as far as its folder shows, and what to do."""
+    """The reason why a run has no snapshot, judged by its folder, and a hint."""
     left = [name for name in (METRICS_FILE, SUMMARY_FILE) if (run_dir / name).is_file()]
     if left:
         return (
@@ -398,7 +398,7 @@ class Snapshotter:
                 _drop(path)
 
     def clean(self) -> None:
-        """Remove what a killed process left half-written. Only the run that trains in this folder may call it."""
+        """Remove incomplete files of a killed process. Only the run that trains in this folder may call it."""
         root = self.snapshot_dir / _FOLDER
         if not root.is_dir():
             return
