@@ -308,7 +308,7 @@ def whole_number_hint(value: Any, low: float = -math.inf) -> str:
 
 
 def largest_integer(name: str) -> int:
-    """The largest value of an option of integers: seeds may have more bits than what is counted."""
+    """The largest value of an integer option: seeds may have more bits than counts."""
     return LARGEST_SEED if name.endswith("seed") else LARGEST_COUNT
 
 
@@ -416,7 +416,7 @@ class Config(metaclass=_NamesUnderstood):
         """Raise ``wrong`` where values of several fields do not go together; a subclass calls this one, too."""
 
     def wrong(self, name: str, expected: str, hint: str = "") -> ValueError:
-        """Error of a field: what it must be, beside other fields (``shown``), and perhaps why."""
+        """Error of a field: the expected value, with respect to other fields (``shown``), and perhaps the reason."""
         value = shortened(getattr(self, name))
         return ValueError(f"{option_name(name)} must {expected}, got {value}" + (f": {hint}" if hint else ""))
 
@@ -489,7 +489,7 @@ def _option_of(field: dataclasses.Field[Any], hint: Any) -> Option:
 
 
 def _members(hint: Any, extras: list[Any]) -> list[Any]:
-    """The types of a union, or the one type, ``None`` last; what ``Annotated`` adds to them goes to ``extras``."""
+    """The types of a union, or the one type, ``None`` last; additions of ``Annotated`` go to ``extras``."""
     if typing.get_origin(hint) is Annotated:
         inner, *more = typing.get_args(hint)
         extras += more

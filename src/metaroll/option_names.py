@@ -1,4 +1,4 @@
-"""Names of options: what a name of another library, a former one or a misspelled one means among those there are."""
+"""Names of options: resolves names of other libraries, former names and misspellings to existing options."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 Absent = bool | Literal["learner"]
-"""Whether options are all there are, so that a hint can name what has no option: of an algorithm, or of its learner."""
+"""Whether ``options`` are complete for an algorithm or its learner, so that hints can name missing concepts."""
 
 GIVEN = "the options"
 """Source of values that were typed, as flags or keywords, rather than written into a file."""

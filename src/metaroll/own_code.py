@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
-"""Names of what is declared."""
+"""Names in declarations."""
 ENVIRONMENTS = "metaroll.environments"
 """Entry point of environments and families."""
 GIVEN = "given:"
@@ -61,11 +61,11 @@ _folders: list[str] = []
 
 
 class OwnCodeError(MetarollError, ImportError):
-    """A module of yours cannot be imported, or what it holds cannot be used."""
+    """A module of yours cannot be imported, or its content cannot be used."""
 
 
 class PluginError(OwnCodeError):
-    """A foreign plug-in cannot be used; names it, where it is from, and what is missing."""
+    """A foreign plug-in cannot be used; names it, its origin, and the problem."""
 
 
 class Declared(NamedTuple):
@@ -106,7 +106,7 @@ def declared(group: str) -> tuple[Declared, ...]:
 
 @functools.cache
 def contributed(room: str = "contrib") -> dict[str, str]:
-    """Name -> ``module:attribute`` of what a room of metaroll declares; nothing is imported.
+    """Name -> ``module:attribute`` of metaroll's own plug-ins; nothing is imported.
 
     The list ``entry_points.txt`` of the room exists before anything is installed. That of ``contrib``, algorithms and
     searches, is also in pyproject.toml; that of ``lab`` has its views.
@@ -228,7 +228,7 @@ class GivenObjects:
 
 
 _tables: dict[str, GivenObjects] = {}
-"""Argument of ``metaroll.load`` -> what scripts have given for it."""
+"""Argument of ``metaroll.load`` -> objects that scripts have passed for it."""
 
 
 def held(names: Mapping[str, str | None]) -> list[Callable[[], None]]:

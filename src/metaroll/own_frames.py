@@ -37,7 +37,7 @@ class Frame(NamedTuple):
 
 
 def frames_of_user(error: BaseException) -> list[Frame]:
-    """The last frames in files of the user, the innermost last; also of what was raised in a worker."""
+    """The last frames in the user's files, the innermost last; also for errors in a worker."""
     seen: set[int] = set()
     current: BaseException | None = error
     while current is not None and id(current) not in seen:

@@ -21,7 +21,7 @@ __all__ = ["hash_of", "is_ours", "pieces_of", "sources_of"]
 _LIBRARIES = ("builtins", "torch", "metaroll")
 """Packages whose source is not the user's: it changes with their versions. So does that of Python."""
 _TYPED = "<string>"
-"""File of what ``exec`` or ``python -c`` has made, for which ``inspect`` takes lines of the script."""
+"""File name of code from ``exec`` or ``python -c``, for which ``inspect`` returns lines of the script."""
 
 
 def is_ours(definition: type | FunctionType) -> bool:
@@ -146,7 +146,7 @@ def _globals_of(code: CodeType) -> list[str]:
 
 
 def _stable_text(value: Any, home: str, seen: set[int]) -> str:
-    """A text that is the same in every process; empty for what has none.
+    """A text that is the same in every process; empty if there is none.
 
     Args:
         value: Any value.

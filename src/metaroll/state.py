@@ -127,7 +127,7 @@ class Stateful:
         return tree
 
     def restore_parts(self, tree: Mapping[str, Any]) -> None:
-        """Restore the parts one after the other; where this raises, ``load_state_dict`` restores what was before."""
+        """Restore the parts one after the other; if this raises, ``load_state_dict`` restores the previous state."""
         _restore(self, self.state_parts, tree)
 
     def after_restore(self) -> None:

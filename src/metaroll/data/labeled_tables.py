@@ -277,7 +277,7 @@ def _rewards(df: Any, fields: Mapping[str, Any], length: int, task: Any) -> np.n
 
 
 def _reward_columns(df: Any) -> list[str]:
-    """The column of the rewards, if there is one; ``rewards[0]`` is what rewards ``(N, 1)`` are written to."""
+    """The column of the rewards, if there is one; rewards ``(N, 1)`` are written to ``rewards[0]``."""
     return [name for name in ("rewards", "rewards[0]") if name in df.columns][:1]
 
 

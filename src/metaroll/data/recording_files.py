@@ -45,7 +45,7 @@ _HEADER = "header"
 
 
 def prepare_npz(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Writer:
-    """A function that writes the recording into an open file; what cannot be written raises now.
+    """A function that writes the recording into an open file; data that cannot be written raise an error now.
 
     Raises:
         RecordingError: The header, or an entry of an array of objects, cannot be written.
@@ -96,7 +96,7 @@ _SUMMED = re.compile(rb'(.*),"crc32":"([0-9a-f]{8})"\}', re.DOTALL)
 
 
 def prepare_csv(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Writer:
-    """A function that writes the recording into an open file; what cannot be written raises now.
+    """A function that writes the recording into an open file; data that cannot be written raise an error now.
 
     Raises:
         RecordingError: A CSV file cannot carry a field, or its cells could not be read back.
@@ -229,7 +229,7 @@ _READERS: dict[str, tuple[Callable[[str], Any], Any]] = {
 
 
 def prepare_parquet(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Writer:
-    """A function that writes the recording into an open file; what cannot be written raises now.
+    """A function that writes the recording into an open file; data that cannot be written raise an error now.
 
     Raises:
         RecordingError: A Parquet file cannot carry a field.

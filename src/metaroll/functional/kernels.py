@@ -126,7 +126,7 @@ def _state_features(
     flat: np.ndarray,
     stride: int,
 ) -> None:
-    """``functional.regression.state_features``: what is made of ``rows[i]`` begins at ``flat[i * stride]``."""
+    """``functional.regression.state_features``: the features of ``rows[i]`` begin at ``flat[i * stride]``."""
     width = obs.shape[1]
     for i in range(len(rows)):
         x, row = obs[rows[i]], flat[i * stride : i * stride + 2 * width + 4]

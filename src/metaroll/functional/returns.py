@@ -114,7 +114,7 @@ def _scan_copy(data: np.ndarray, discount: float, bounds: np.ndarray) -> np.ndar
 
 
 def _scan_one(y: np.ndarray, discount: float, first: int, stop: int, carry: float | None = None) -> None:
-    """One rollout in place; ``carry`` is what follows its last step here, if anything."""
+    """One rollout in place; ``carry`` is the value after its last step, if any."""
     # Python floats: about as fast as a compiled filter for the usual few hundred steps, and no import of scipy.signal.
     values = y[first:stop][::-1].tolist()
     value = values[0] if carry is None else values[0] + discount * carry

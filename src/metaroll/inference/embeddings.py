@@ -188,7 +188,7 @@ class Embedding(ABC, nn.Module):
         return self._features(series.flatten(0, 1)).reshape(num_sets, num_rollouts * self.dim_output)
 
     def forward_one_batch(self, data_batch: torch.Tensor) -> torch.Tensor:
-        """Features of the rollouts of one parameter set, one after another: a row of what ``forward`` returns.
+        """Features of the rollouts of one parameter set, concatenated: a row of the result of ``forward``.
 
         Args:
             data_batch: The steps that downsampling kept, ``(R, T', D)``.

@@ -90,7 +90,7 @@ class Child:
         self._process.terminate()
 
     def close(self) -> None:
-        """Wait until it has ended, some seconds; then see to it, and to what it has started."""
+        """Wait some seconds until it has ended; then end it, with everything that it has started."""
         close_all([self])
 
     def _release(self) -> None:

@@ -138,7 +138,7 @@ class ChildProcess:
         end_all([self])
 
     def _release(self) -> None:
-        """Close what belongs to it here."""
+        """Close its resources in this process."""
         self._ended = True
         _family.leave(self)
         if self._life is not None:
@@ -231,7 +231,7 @@ class _Family:
         return bool(looking.poll(0)) or self.guard.poll() is not None
 
     def keep(self) -> None:
-        """Mark what this process starts, and guard it to its end."""
+        """Mark the children of this process, and guard them until they end."""
         with self._lock:
             if self.program:
                 return
@@ -300,7 +300,7 @@ class _Family:
 
 
 def guard_program() -> None:
-    """However this process ends, all that it starts from now on ends with it: what environments start, too.
+    """From now on, all children of this process end with it, however it ends, including those of environments.
 
     For programs of ours alone, since it sets a variable of the environment and the limit of a resource. The guard lives
     as long as this process.

@@ -149,7 +149,7 @@ def _send(pid: int, number: int) -> None:
 
 
 def main(life: int, parent: int, token: str, first_limit: int, grace: float) -> None:
-    """Wait until ``parent`` is gone, and end what it has started: some at once, the rest after ``grace`` seconds.
+    """Wait until ``parent`` is gone, and end its children: some at once, the rest after ``grace`` seconds.
 
     Args:
         life: Descriptor of a pipe, of which children that are to end at once hold the other end. The kernel kills them
@@ -171,7 +171,7 @@ def main(life: int, parent: int, token: str, first_limit: int, grace: float) -> 
 
 
 def _any_lives(name: bytes) -> bool:
-    """Whether a child whose name begins so lives, rather than what it has left behind."""
+    """Whether a child with such a name is alive, rather than only its leftovers."""
     for pid in filter(str.isdigit, os.listdir(_PROC) if os.path.isdir(_PROC) else ()):
         lineage = _lineage(_read(f"{_PROC}/{pid}/environ"))
         last = lineage.rstrip(b";").rpartition(b";")[2]

@@ -187,7 +187,7 @@ class SetTaskUpdate(EnvUpdate):
         return self._base_of(env) is not None
 
     def replaces(self, previous: EnvUpdate) -> bool:
-        """Whether what ``previous`` made may be used: the result is then the same as from an untouched environment."""
+        """Whether the environment of ``previous`` can be reused with the same result as an untouched environment."""
         if not isinstance(previous, SetTaskUpdate) or not self._same_constructor(previous):
             return False
         # A wrapper of ours replaces all others; without one, those of the untouched environment have to be there.

@@ -386,7 +386,7 @@ def _parameters(learner: Any) -> np.ndarray | None:
 
 
 def _acts_of(policy: Any, spec: EnvSpec) -> dict[str, Any]:
-    """Parameters of a policy, and what it does for fixed observations; empty if there is none."""
+    """Parameters of a policy, and its actions for fixed observations; empty if there is none."""
     if policy is None:
         return {}
     own = copy.deepcopy(as_policy(policy, spec))  # a policy with memory must not be affected

@@ -190,7 +190,7 @@ class _Kit:
         return np.where(self.flags[:, None], 0.0, drawn).astype(np.float32)
 
     def act(self, call: _Call, policy: Policy | None = None, parameters: np.ndarray | None = None) -> _Call:
-        """``call`` with what the policy returns for copies of its arguments, in rows as the engine calls it."""
+        """``call`` with the policy's result for copies of its arguments, in rows as the engine calls it."""
         policy = self.policy if policy is None else policy
         if not self.info.width_independent:
             return self._act_in_blocks(call, policy, parameters)

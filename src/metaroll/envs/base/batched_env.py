@@ -117,7 +117,7 @@ class BatchedEnv(gymnasium.Env, ABC):
         return SimulatorSlots(num_slots, copy.copy(self.simulator))  # a later set_task is this one's alone
 
     def accepts_update(self, update: EnvUpdate | None) -> bool:
-        """Whether ``batched_slots`` can apply ``update``: nothing, or what the simulator takes, without wrappers."""
+        """Whether ``batched_slots`` can apply ``update``: none, or one that the simulator accepts, without wrappers."""
         return self.simulator.accepts_update(update)
 
     def check_started(self, what: str) -> None:

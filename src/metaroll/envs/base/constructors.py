@@ -114,7 +114,7 @@ def close_env(env: Any) -> None:
 
 
 class NamedEnv:
-    """Makes the environment of a name: a registered one, then what is found under it, then Gymnasium's.
+    """Makes the environment of a name: a registered one, else one that a finder resolves, else Gymnasium's.
 
     Keeps what is registered under the name here, for workers, which do not know what a script has registered.
 

@@ -353,7 +353,7 @@ def registered_families() -> dict[str, TaskFamily]:
 
 
 def _maker(make_env: Any) -> Constructor:
-    """A picklable constructor: that of an id keeps what a script has registered, which workers do not know."""
+    """A picklable constructor: for an id it includes the script's registration, which workers do not know."""
     if isinstance(make_env, str):
         named = NamedEnv(make_env)
         return named.constructor() or named

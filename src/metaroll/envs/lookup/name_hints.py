@@ -22,7 +22,7 @@ _PACKAGES = {"ALE": ("ale-py", "ale_py")}
 
 
 def refuse_misread(name: str) -> None:
-    """Error for an unknown ``name`` of a form that shows what is meant, for which the nearest names are of no use.
+    """Error for an unknown ``name`` whose form shows its meaning, so that similar names would not help.
 
     Raises:
         UnknownNameError: It is a file of Python, a dotted name in a module, or an id in a namespace that was not

@@ -71,7 +71,7 @@ def model_params_of(env: Any) -> BoundModelParams:
 
 
 def forget_params(env: Any) -> None:
-    """Nominal values everywhere in ``env.model``, which may then be changed: what it holds next is nominal."""
+    """Restore the nominal values of ``env.model``, and forget them: the next values that it gets are nominal."""
     if getattr(env, _MARK, None) is not None:
         BoundModelParams(env).set({})
         delattr(env, _MARK)

@@ -301,7 +301,7 @@ class _Simulation:
         mujoco.mj_forward(self.model, data)
 
     def _own_model(self, kind: str) -> SimpleNamespace:
-        """A copy of the model for one kind of change; what is changed is remembered beside it (``model_params``)."""
+        """A copy of the model for one kind of change; ``model_params`` remembers the changes."""
         if kind not in self._own:
             self._own = {kind: SimpleNamespace(model=copy.deepcopy(self._base))}
         return self._own[kind]

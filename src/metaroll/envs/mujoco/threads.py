@@ -24,7 +24,7 @@ Loop = Callable[[Iterator[int]], None]
 
 @contextmanager
 def physics_threads(count: int | None) -> Iterator[None]:
-    """Batched MuJoCo that is made inside the block steps with ``count`` threads; ``None`` leaves what holds outside.
+    """Context in which batched MuJoCo is made with ``count`` threads; ``None`` keeps the outer setting.
 
     The default is 2, or 1 where there is but one processor. Worker processes use 1 each, as they share the processors.
     """

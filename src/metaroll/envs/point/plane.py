@@ -56,7 +56,7 @@ def checked_point(name: str, value: Any) -> np.ndarray:
 
 
 class PointRows:
-    """Mixin of simulators of points: the state is one array ``(N, S)`` that begins with places, and is what is seen."""
+    """Mixin of simulators of points: the state is one array ``(N, S)`` that begins with positions, and is observed."""
 
     state_dim = 2
     runs_on_torch = True

@@ -459,7 +459,7 @@ def _truth_value(name: str, value: Any) -> bool:
 
 
 class _StepError(TypeError):
-    """An error that already explains what is wrong with the result of ``step``."""
+    """An error that already explains the wrong result of ``step``."""
 
 
 def _explained(error: Exception, result: Any, space: gymnasium.Space) -> Exception:

@@ -138,8 +138,7 @@ class ChainWrapper(gymnasium.Wrapper, ABC):
     """``rows_in(actions, memory, rows)``: actions for the environments inside, of those that were given ``(k, ...)``;
     choices count from 0."""
     rows_seen: Callable[..., Any] | None = None
-    """``rows_seen(observations, memory, rows)``: what is shown of ``observations (k, ...)``, which have not been shown
-    before."""
+    """``rows_seen(observations, memory, rows)``: the wrapper's form of new observations, ``(k, ...)``."""
     restarts: Callable[..., tuple[np.ndarray, np.ndarray] | None] | None = None
     """``restarts(step, memory, rows)``: which of the rows are reset inside after this ``RowStep`` (positions), and with
     which seeds; ``None``: none of them."""

@@ -112,7 +112,7 @@ class TrialWrapper(ChainWrapper):
         )
 
     def inner_update(self, update: EnvUpdate | None) -> EnvUpdate | None:
-        """Of a ``TrialUpdate`` that makes such trials, what it does to the environment inside."""
+        """The update for the environment inside, of a ``TrialUpdate`` that makes such trials."""
         if isinstance(update, TrialUpdate) and update.makes(self):
             return self.inner_update(update.update)
         return super().inner_update(update)

@@ -1,4 +1,4 @@
-"""Step patterns of dynamic time warping: which moves a warping path may make, and what they cost.
+"""Step patterns of dynamic time warping: the moves that a warping path may make, and their costs.
 
 A path goes through pairs ``(i, j)`` of steps of two series. A pattern is a recursion for the minimum cost of a path
 that ends in ``(i, j)``: the minimum over its moves of the cost where the move starts, plus weighted distances of the

@@ -44,7 +44,7 @@ _GROUP_COLORS = (BLUE, "#d95f02", "#3a7d44", "#8e44ad", "#b8860b", "#c0392b", "#
 _ORACLE, _FLOOR = "oracle (has access to the task)", "floor (best without adapting)"
 _NO_ADAPTATION, _MISMATCHED = "no adaptation", "mismatched context (another task's data)"
 REFERENCES = {"return_oracle": _ORACLE, "return_floor": _FLOOR}
-"""Entries of a summary that are drawn as lines, and what these are called."""
+"""Entries of a summary that are drawn as lines -> their labels."""
 _BASELINES = {"no adaptation": _NO_ADAPTATION, "random context": _MISMATCHED, "task oracle": _ORACLE}
 _METHODS = {"bca": "BCa bootstrap", "percentile": "percentile bootstrap"}
 Values = Mapping[str, Any]

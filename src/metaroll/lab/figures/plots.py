@@ -218,7 +218,7 @@ def plot_groups(
 def plot_rollout(
     rollout: StepSequence, kind: str = "all", index: int | None = None, path: str | Path | None = None
 ) -> Path:
-    """Draw what happened in a rollout over its steps (over seconds, if it has ``time``), one panel per kind of data.
+    """Draw the data of a rollout over its steps (over seconds, if it has ``time``), one panel per kind of data.
 
     Args:
         rollout: One rollout.

@@ -1,4 +1,4 @@
-"""Charts of a posterior over simulator parameters, and of what it predicts."""
+"""Charts of a posterior over simulator parameters, and of its predictions."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def trace_chart(
     simulated: np.ndarray,
     others: Mapping[str, np.ndarray],
 ) -> Chart:
-    """What was observed, and what simulations with draws of the posterior say.
+    """A chart of an observation over time, with simulations by draws of the posterior.
 
     Args:
         title: Label of the observation.

@@ -20,7 +20,7 @@ _VARIABLE = "MUJOCO_GL"
 
 @contextlib.contextmanager
 def without_screen(seconds: float = 20.0) -> Iterator[str | None]:
-    """For the time of the block MuJoCo draws with what needs no screen and works here, which is returned.
+    """Context in which MuJoCo renders with a backend that works here without a screen; gives its name.
 
     ``None``, and all is left unchanged, where MuJoCo is not in use, MUJOCO_GL says what to take, there is a screen, or
     nothing works (drawing then says what is wrong).

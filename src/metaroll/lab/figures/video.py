@@ -1,4 +1,4 @@
-"""Videos of what an agent does in held-out tasks, as MP4 (needs the extra ``video``) or GIF."""
+"""Videos of an agent in held-out tasks, as MP4 (needs the extra ``video``) or GIF."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ _DRAWS_SHOWN = 100
 
 
 def usual_prior(env: Any, params: Sequence[str] = ()) -> Prior:
-    """The prior of a simulator: ranges ``NAME=LOW:HIGH``, or half to one and a half times of what it usually varies.
+    """The prior of a simulator: ranges ``NAME=LOW:HIGH``, or 0.5 to 1.5 times the parameters that usually vary.
 
     Raises:
         ValueError: The simulator has no usual ranges, or a range is malformed.

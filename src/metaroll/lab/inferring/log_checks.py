@@ -1,4 +1,4 @@
-"""Reports what looks wrong with recorded rollouts that a simulator is to follow; nothing is rejected."""
+"""Reports doubts about recorded rollouts that a simulator is to follow; nothing is rejected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports on the runs in a folder: their progress, their returns, and what is damaged; never writes."""
+"""Reports on the runs in a folder: their progress, returns, and damage; never writes."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def _step(optimizer: Adam | None, gradients: Sequence[Tensor], max_norm: float |
 
 
 def without_autograd(*nets: PolicyNet | CriticNets) -> Callable[[], AbstractContextManager[Any]]:
-    """A context manager factory that turns autograd off, but for what these networks turn on themselves."""
+    """A context manager factory that turns autograd off, except where these networks turn it on themselves."""
     return torch.inference_mode if all(net.by_kernel for net in nets) else torch.no_grad
 
 

@@ -229,7 +229,7 @@ class Schedule:
                 self._replace(worker, f"it {doing} for {health.silent_s:.0f} s", hint)
 
     def _replace(self, worker: int, reason: str, hint: str, job: Job | None = None) -> None:
-        """Start a fresh worker, and try again what the lost one did: ``job``, or what it is running."""
+        """Start a new worker, and retry the job of the lost one: ``job``, or the one that it was running."""
         table = format_workers(self.status())
         running = self.running.pop(worker, None)
         if job is None:

@@ -232,7 +232,7 @@ def origin(name: str, among: Mapping[str, Declared] | None = None) -> dict[str, 
 
 
 def change_text(name: str, kept: Any, here: Mapping[str, str]) -> str:
-    """A sentence on what has changed since the run began; empty if nothing has, or the run recorded nothing.
+    """A sentence on the change since the run began; empty if there is none, or the run recorded nothing.
 
     Args:
         name: Name of the algorithm, or ``module:attribute``.

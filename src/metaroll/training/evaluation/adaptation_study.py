@@ -133,7 +133,7 @@ class AdaptationStudy:
         return Interval(*map(float, wilson_interval(int(self.worse_per_task.sum()), len(self.worse_per_task))))
 
     def verdict(self, floor: np.ndarray | None = None) -> Verdict:
-        """Whether the agent adapts, by how much, and by what.
+        """Whether the agent adapts, by how much, and due to which data.
 
         Args:
             floor: Returns ``(M,)`` of the best policy that does not adapt, where the way to the oracle begins; ``None``

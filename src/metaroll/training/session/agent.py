@@ -284,7 +284,7 @@ class Agent(Actor):
         return list(experiments.split_tasks(self.config, self._experiment.source)[1])
 
     def __repr__(self) -> str:
-        """One line: what it is, how much it has learned, where that is stored, and what to do next."""
+        """One line: algorithm and environment, training so far, folder, and a hint at the next step."""
         head = f"Agent({self.config['algo']!r}, {self.config['env']!r}, seed={self.config['run']['seed']}"
         if self.run_dir is None:
             return f"{head}): nothing learned yet, call learn()"
@@ -388,7 +388,7 @@ class Agent(Actor):
     # -- saving --------------------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> Path:
-        """Save what was learned, everything needed to continue, and the history of the run.
+        """Save the learned state, everything needed to continue, and the history of the run.
 
         Args:
             path: Folder; an agent saved there is replaced.
