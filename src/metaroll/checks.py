@@ -77,7 +77,7 @@ def described(value: Any) -> str:
 
 
 def array_of(name: str, value: Any, expected: str) -> np.ndarray:
-    """``value`` as an array, if it is one of real numbers (booleans are none).
+    """``value`` as an array, if it is one of real numbers (booleans are not).
 
     Raises:
         TypeError: It is something else; names what is ``expected``.
@@ -104,7 +104,7 @@ def check_number(
     """``value`` as a float, if it is a finite number in [low, high], without the ends that it is above or below.
 
     Raises:
-        TypeError: It is no number (booleans are none).
+        TypeError: It is not a number (booleans are not).
         ValueError: It lies outside, or is NaN or infinite.
     """
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.integer | np.floating):
@@ -157,7 +157,7 @@ def check_unit_interval(name: str, value: Any) -> float:
     """``value`` as a float, if it lies in [0, 1] (a discount factor or a GAE lambda); arrays of one entry also work.
 
     Raises:
-        TypeError: It is no number (booleans are none).
+        TypeError: It is not a number (booleans are not).
         ValueError: It lies outside, or is NaN.
     """
     if isinstance(value, bool | np.bool_):
@@ -175,7 +175,7 @@ def check_fraction(name: str, value: Any) -> float:
     """``value`` as a float, if it lies in (0, 1) (an alpha, a confidence, a share).
 
     Raises:
-        TypeError: It is no number (booleans are none).
+        TypeError: It is not a number (booleans are not).
         ValueError: It lies outside, or is NaN.
     """
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.integer | np.floating):

@@ -762,7 +762,7 @@ def _is_one(value: Any) -> bool:
 
 
 def _listed(option: Option, value: Any) -> list[Any]:
-    """The likely meaning of a value that is no list: ``[64]`` by 64, ``[64, 64]`` by the text ``64,64``."""
+    """The likely meaning of a value that is not a list: ``[64]`` by 64, ``[64, 64]`` by the text ``64,64``."""
     numbers = re.findall(r"\d{1,18}", value) if option.kind is int and isinstance(value, str) else []
     return [*map(int, numbers)] or [value]
 

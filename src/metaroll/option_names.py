@@ -46,7 +46,7 @@ def understood(
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """``values`` with the names of their options, instead of those of other libraries or of former versions.
 
-    What is no option under any name stays unchanged, for ``unknown_options``.
+    What is not an option under any name stays unchanged, for ``unknown_options``.
 
     Args:
         values: Name -> value.
@@ -293,7 +293,7 @@ def _plain(name: str) -> str:
 
 
 def _unknown_there(name: str, known: Iterable[str]) -> str:
-    """A further guess, if ``name`` is no option, either."""
+    """A further guess, if ``name`` is not an option, either."""
     missing = name and _plain(name) not in map(_plain, known)
     guess = near_options(name, "", known) if missing else ""
     return f"; of --{name.replace('_', '-')}, {guess}" if guess else ""

@@ -250,7 +250,7 @@ def attribute_of(name: str, what: str, explained: Callable[[BaseException], str 
         explained: Returns, for an error of the module, what the user can do, if that is known.
 
     Raises:
-        UnknownNameError: There is no such module, or nothing of this name in it.
+        UnknownNameError: There is no such module, or no such name in it.
         OwnCodeError: The module cannot be imported, or fails to give what is named.
     """
     module_name, _, attribute = name.partition(":")

@@ -146,7 +146,7 @@ def _fill(kind: str, limits: Any, value: float, path: tuple[Any, ...]) -> Any:
     """The pad value in an array of a kind: a whole number among integers, False among bools."""
     if kind == "f":
         return value
-    if kind == "b" or not value.is_integer():  # NaN and infinities are no whole numbers either
+    if kind == "b" or not value.is_integer():  # NaN and infinities are not whole numbers either
         return 0
     if not limits.min <= value <= limits.max:
         name = ".".join(map(str, path))

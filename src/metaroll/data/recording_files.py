@@ -73,7 +73,7 @@ def read_npz(file: BinaryIO, budget: Budget) -> Contents:
     """Header and arrays of a recording.
 
     Raises:
-        RecordingError: It is no recording, is damaged, or takes too much memory.
+        RecordingError: It is not a recording, is damaged, or takes too much memory.
     """
     arrays = read_arrays(file, budget, structured=True)
     if _HEADER not in arrays:
@@ -163,7 +163,7 @@ def read_csv(file: BinaryIO, budget: Budget) -> Contents:
     """Header and arrays of a recording.
 
     Raises:
-        RecordingError: It is no recording, is damaged, or takes too much memory.
+        RecordingError: It is not a recording, is damaged, or takes too much memory.
     """
     first, _, data = file.read().partition(b"\n")
     if not first.startswith(_MARK.encode()):
@@ -242,7 +242,7 @@ def read_parquet(file: BinaryIO, budget: Budget) -> Contents:
     """Header and arrays of a recording.
 
     Raises:
-        RecordingError: It is no recording, is damaged, or takes too much memory.
+        RecordingError: It is not a recording, is damaged, or takes too much memory.
     """
     reader = ParquetReader(file)
     header = read_header(reader.header, budget)

@@ -316,7 +316,7 @@ class Rollouts(Sequence[StepSequence]):
         """The rollouts with these numbers, in this order; negative ones count from the end, a mask ``(N,)`` chooses.
 
         Raises:
-            TypeError: They are no whole numbers.
+            TypeError: They are not whole numbers.
             IndexError: There is no rollout of such a number, or a mask has another length.
         """
         chosen = row_numbers(numbers, len(self))
@@ -342,7 +342,7 @@ class Rollouts(Sequence[StepSequence]):
                 rollout.
 
         Raises:
-            TypeError: ``values`` is no array.
+            TypeError: ``values`` is not an array.
             ShapeError: There are more or fewer values.
             UnknownNameError: There is no such field; flags are none.
         """

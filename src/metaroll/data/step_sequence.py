@@ -296,7 +296,7 @@ class StepSequence(StepStorage, Sequence[Step]):
         Raises:
             DataError: A field to include or exclude does not exist.
             ShapeError: The function changed the number of entries.
-            TypeError: It is no function, or ``fcn_arg_types`` fits no field.
+            TypeError: It is not a function, or ``fcn_arg_types`` fits no field.
             ValueError: ``fcn_arg_name`` is among the other arguments.
         """
         if not callable(fcn):
@@ -410,7 +410,7 @@ class StepSequence(StepStorage, Sequence[Step]):
         Raises:
             DataError: A labeled column is missing.
             ShapeError: Columns are of lengths that do not fit together.
-            TypeError: ``df`` is no data frame, ``env_spec`` no ``EnvSpec``, or ``task`` has no ``step_rew``.
+            TypeError: ``df`` is not a data frame, ``env_spec`` no ``EnvSpec``, or ``task`` has no ``step_rew``.
             ValueError: Columns are named ambiguously, or hold no numbers where there must be some.
         """
         return cls(continuous=continuous, data_format="numpy", **frame_to_fields(df, env_spec, continuous, task))
@@ -539,7 +539,7 @@ def _is_empty(value: Any) -> bool:
         return False  # an empty one is an element of an empty Dict or Tuple space
     try:
         return len(value) == 0
-    except TypeError:  # what has no length is no list that could be empty
+    except TypeError:  # what has no length is not a list that could be empty
         return False
 
 

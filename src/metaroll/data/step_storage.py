@@ -177,7 +177,7 @@ class StepStorage(ABC):
         Raises:
             DataError: There is such a field already.
             ShapeError: It has another number of entries.
-            TypeError: The name is no text.
+            TypeError: The name is not a string.
             ValueError: The name means something else, or a tensor requires gradients.
         """
         if not isinstance(name, str):
@@ -388,7 +388,7 @@ def as_indices(index: Any, length: int) -> np.ndarray:
     Raises:
         IndexError: One lies outside.
         ShapeError: A mask has another shape.
-        TypeError: They are no integers.
+        TypeError: They are not integers.
     """
     if isinstance(index, torch.Tensor):
         index = index.detach().cpu().numpy()

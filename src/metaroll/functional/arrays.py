@@ -18,7 +18,7 @@ def to_numpy(name: str, data: Any) -> np.ndarray:
     bfloat16, which NumPy has not, becomes float32.
 
     Raises:
-        TypeError: They are no real numbers.
+        TypeError: They are not real numbers.
     """
     if isinstance(data, torch.Tensor):
         data = data.detach().cpu()

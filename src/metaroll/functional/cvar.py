@@ -28,7 +28,7 @@ def check_epsilon(epsilon: Any) -> float:
     """``epsilon``, the share that is kept, as a float, if it lies in (0, 1]; 1 keeps everything.
 
     Raises:
-        TypeError: It is no number.
+        TypeError: It is not a number.
         ValueError: It lies outside, or is NaN.
     """
     return check_number("epsilon", epsilon, 0.0, 1.0, above_low=True)

@@ -149,7 +149,7 @@ def stream_keys(seeds: Any) -> np.ndarray:
 
     Raises:
         ShapeError: The shape is not ``(N, 3)``.
-        TypeError: They are no integers.
+        TypeError: They are not integers.
         ValueError: One of them is negative.
     """
     table = _seed_table(seeds)
@@ -200,7 +200,7 @@ def uniforms(keys: np.ndarray, role: int, start: Any, count: int, dtype: Any = n
         Shape ``(N, count)``.
 
     Raises:
-        TypeError: ``dtype`` is another, or positions are no integers.
+        TypeError: ``dtype`` is another, or positions are not integers.
         ValueError: ``role`` or a position lies outside.
     """
     single = _is_single(dtype)
@@ -226,7 +226,7 @@ def normals(keys: np.ndarray, role: int, start: Any, count: int, dtype: Any = np
         Shape ``(N, count)``.
 
     Raises:
-        TypeError: ``dtype`` is another, or positions are no integers.
+        TypeError: ``dtype`` is another, or positions are not integers.
         ValueError: ``role`` or a position lies outside.
     """
     single = _is_single(dtype)
@@ -248,7 +248,7 @@ def normals_block(keys: np.ndarray, role: int, start: Any, num_steps: int, dim: 
         float32, shape ``(K, N, D)``.
 
     Raises:
-        TypeError: Positions are no integers.
+        TypeError: Positions are not integers.
         ValueError: ``role`` or a position lies outside.
     """
     num_steps, dim = check_whole("num_steps", num_steps), check_whole("dim", dim)
@@ -271,7 +271,7 @@ def integers32(keys: np.ndarray, role: int, count: int, start: Any = 0) -> np.nd
         uint32, shape ``(N, count)``.
 
     Raises:
-        TypeError: Positions are no integers.
+        TypeError: Positions are not integers.
         ValueError: ``role`` or a position lies outside.
     """
     return _by_rows(_draw(keys, role, start, count, 4, np.dtype(np.uint32), _integers32))

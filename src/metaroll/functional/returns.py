@@ -38,7 +38,7 @@ def check_bounds(bounds: Any, length: int) -> np.ndarray:
     """Rollout bounds as integers, shape ``(N+1,)``: they start at 0, end at ``length`` and strictly increase.
 
     Raises:
-        ValueError: They do not, or are no integers.
+        ValueError: They do not, or are not integers.
     """
     array = np.asarray(bounds.detach().cpu() if isinstance(bounds, torch.Tensor) else bounds)
     if array.ndim != 1 or array.size < 2 or not np.issubdtype(array.dtype, np.integer):
@@ -167,7 +167,7 @@ def discounted_reverse_cumsum(data: Any, gamma: float) -> np.ndarray:
 
     Raises:
         ShapeError: ``data`` is a single number.
-        TypeError: ``data`` holds no real numbers, or ``gamma`` is none.
+        TypeError: ``data`` does not hold real numbers, or ``gamma`` is not a number.
         ValueError: ``gamma`` lies outside.
     """
     gamma = check_unit_interval("gamma", gamma)
@@ -190,7 +190,7 @@ def discounted_reverse_cumsum_ragged(data: Any, bounds: Any, gamma: float) -> Ar
 
     Raises:
         ShapeError: ``data`` has another shape.
-        TypeError: ``data`` holds no real numbers, or ``gamma`` is none.
+        TypeError: ``data`` does not hold real numbers, or ``gamma`` is not a number.
         ValueError: ``gamma`` lies outside, or ``bounds`` do not increase strictly from 0 to T.
     """
     gamma = check_unit_interval("gamma", gamma)
@@ -212,7 +212,7 @@ def discounted_sum(data: Any, gamma: float) -> Any:
 
     Raises:
         ShapeError: ``data`` is a single number.
-        TypeError: ``data`` holds no real numbers, or ``gamma`` is none.
+        TypeError: ``data`` does not hold real numbers, or ``gamma`` is not a number.
         ValueError: ``gamma`` lies outside.
     """
     gamma = check_unit_interval("gamma", gamma)

@@ -82,7 +82,7 @@ class DomainParam(ABC):
             generator: Source of randomness; ``None`` means fresh entropy.
 
         Raises:
-            TypeError: ``num`` is no integer.
+            TypeError: ``num`` is not an integer.
             ValueError: ``num`` is negative.
         """
         count = check_whole("num", num, 0)

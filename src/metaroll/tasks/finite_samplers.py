@@ -182,7 +182,7 @@ def named_constructors(constructors: Any) -> dict[str, EnvConstructor]:
     """Name -> constructor, from such a dict, or from a list of constructors whose own names differ.
 
     Raises:
-        TypeError: Something is no constructor.
+        TypeError: Something is not a constructor.
         ValueError: There is none, or two have one name.
     """
     if isinstance(constructors, Mapping):

@@ -45,7 +45,7 @@ def check_test_share(test_share: Any) -> float:
     """``test_share``, the share of all tasks that is held out, as a number between 0 and 1.
 
     Raises:
-        TypeError: It is no number.
+        TypeError: It is not a number.
         ValueError: It lies outside (0, 1).
     """
     return check_fraction("test_share", test_share)
@@ -112,7 +112,7 @@ def check_test_tasks(sampler: TaskSampler, test_tasks: Any) -> list[Any]:
     """``test_tasks`` as a list, if they are some of the tasks of a sampler that has a list of them.
 
     Raises:
-        TypeError: They are no list.
+        TypeError: They are not a list.
         ValueError: One of them is not in the list, or there is none.
     """
     if sampler.updates is None:

@@ -85,7 +85,7 @@ def check_learner(
 
     Raises:
         ConformanceError: A promise is broken.
-        TypeError: ``make`` is no function, or makes no learner.
+        TypeError: ``make`` is not a function, or makes no learner.
         ValueError: A number makes no sense, or nothing is learned before the run is stopped.
     """
     check_factory(

@@ -78,7 +78,7 @@ def check_policy(
 
     Raises:
         ConformanceError: A promise is broken.
-        TypeError: ``make`` is no function, or makes no policy.
+        TypeError: ``make`` is not a function, or makes no policy.
         ValueError: A number is too small.
     """
     check_factory(make, "a function that makes a policy", "check_policy(lambda: GaussianMLPPolicy(spec), spec)")

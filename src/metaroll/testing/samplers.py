@@ -54,7 +54,7 @@ def check_sampler(
 
     Raises:
         ConformanceError: A promise is broken.
-        TypeError: ``make`` or ``sample`` is no function.
+        TypeError: ``make`` or ``sample`` is not a function.
         ValueError: ``num_workers`` is empty or holds a number below 1, or ``num_calls`` is below 2.
     """
     example = "check_sampler(lambda n: ParallelRolloutSampler(env, policy, n, min_rollouts=4, seed=0))"

@@ -67,7 +67,7 @@ def read_npz(file: BinaryIO, budget: Budget, *, structured: bool = False) -> dic
         structured: Whether they may have dtypes with fields.
 
     Raises:
-        DamagedFileError: It is no archive of arrays, or they take too much memory.
+        DamagedFileError: It is not an archive of arrays, or they take too much memory.
     """
     budget.spend(_size_of_directory(file), "the list of its arrays")
     try:

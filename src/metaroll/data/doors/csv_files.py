@@ -25,7 +25,7 @@ def parse_csv(
         lines_before: Lines of the file before the text.
 
     Raises:
-        DamagedFileError: It is no CSV (names the line), or takes too much.
+        DamagedFileError: It is not CSV (names the line), or takes too much.
     """
     budget.spend(4 * len(text), "its text")
     budget.spend_entries(text.count(delimiter) + text.count("\n") + text.count("\r") + 1, "its cells")

@@ -37,7 +37,7 @@ def parse_json(text: str | bytes, budget: Budget | None = None) -> Any:
         budget: Memory that its data may take; ``None``: that of a separate file.
 
     Raises:
-        DamagedFileError: It is no JSON (names the line), nested too deeply, takes too much, or holds an integer of more
+        DamagedFileError: It is not JSON (names the line), nested too deeply, takes too much, or holds an integer of more
             bits than a seed.
     """
     # Lone surrogates, which some text holds, are kept.
@@ -126,7 +126,7 @@ def parse_json_line(line: bytes, number: int, budget: Budget) -> dict[str, Any]:
     """The dict in a line of a file of JSON lines.
 
     Raises:
-        DamagedFileError: It is no JSON, or no dict; names the line ``number``.
+        DamagedFileError: It is not JSON, or no dict; names the line ``number``.
     """
     try:
         entry = parse_json(line, budget)
@@ -141,7 +141,7 @@ def json_lines(data: bytes, budget: Budget) -> Iterator[tuple[int, dict[str, Any
     """Number (from 1) and dict of each line; a last one without its end, which was not finished, is left out.
 
     Raises:
-        DamagedFileError: One is no JSON, or no dict; names the line.
+        DamagedFileError: One is not JSON, or no dict; names the line.
     """
     number, begin = 0, 0
     while (end := data.find(b"\n", begin)) >= 0:

@@ -169,7 +169,7 @@ def read_bytes(
     Args:
         path: The file.
         max_bytes: How many it may have.
-        error: Class of the error for one that is no plain file, or larger.
+        error: Class of the error for one that is not a plain file, or larger.
         hint: Last part of error messages.
     """
     with damage(path, error, hint), open_plain(path) as file:
@@ -207,7 +207,7 @@ def check_plain_name(name: object) -> str:
     """``name``, as a file gives it for another in the same folder, if it cannot lead out of that.
 
     Raises:
-        DamagedFileError: It can, or is no name.
+        DamagedFileError: It can, or is not a name.
     """
     if not isinstance(name, str) or not name or name in (".", "..") or any(mark in name for mark in "/\\\0"):
         raise DamagedFileError(f"it names the file {str(name)[:100]!r}, expected the plain name of one beside it")

@@ -32,7 +32,7 @@ def read_yaml(path: str | Path, error: type[DamagedFileError] = DamagedFileError
 
     Raises:
         FileNotFoundError: There is no such file.
-        DamagedFileError: ``error``: it is no YAML, is no mapping, gives a name twice, is larger or deeper than any
+        DamagedFileError: ``error``: it is not YAML, is not a mapping, gives a name twice, is larger or deeper than any
             configuration, or holds an integer of more bits than a seed.
     """
     with damage(path, error, hint):

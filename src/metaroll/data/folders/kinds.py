@@ -113,7 +113,7 @@ class Kind:
     becomes: Sequence[str] = ()
 
 
-# The manifest first: without it, a folder is no snapshot.
+# The manifest first: without it, a folder is not a snapshot.
 SNAPSHOT = Layout((r"manifest\.json", r"[\w-]+\.rows", r"[\w-]+\.safetensors", r"[\w-]+\.json"))
 _TENSORBOARD = Layout((r"events\.out\.tfevents\..+",))
 _RUN_FILES = (

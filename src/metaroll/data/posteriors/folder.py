@@ -178,7 +178,7 @@ def read_description(folder: str | Path) -> dict[str, Any]:
     """The contents of ``posterior.json``, checked.
 
     Raises:
-        PosteriorError: The folder is no posterior, is damaged, or of another format.
+        PosteriorError: The folder is not a posterior, is damaged, or of another format.
     """
     folder = find_posterior(folder)
     path = folder / DESCRIPTION

@@ -32,7 +32,7 @@ class HindsightGoals:
             ``None``: it ends where it has ended, for every goal.
 
     Raises:
-        ValueError: The space has no goals, or the ratio is no share.
+        ValueError: The space has no goals, or the ratio is not a share.
     """
 
     def __init__(

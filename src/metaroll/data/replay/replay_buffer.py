@@ -196,7 +196,7 @@ class ReplayBuffer:
         Raises:
             DataError: An observation, action or reward is NaN or infinite; names the place.
             ShapeError: They are of other spaces, or lack the observation after the last step.
-            TypeError: Something is no rollout, or of another dtype. After an error nothing was stored.
+            TypeError: Something is not a rollout, or of another dtype. After an error nothing was stored.
         """
         pieces = Rollouts.of(rollouts)
         if not len(pieces):

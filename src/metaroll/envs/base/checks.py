@@ -57,7 +57,7 @@ def check_slots(
 
     Raises:
         ConformanceError: A rule is broken.
-        TypeError: ``make`` is no function, or makes no slots.
+        TypeError: ``make`` is not a function, or makes no slots.
         ValueError: There are fewer than two plans.
     """
     if not callable(make):

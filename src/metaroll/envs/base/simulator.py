@@ -228,7 +228,7 @@ class TaskSimulator(Simulator):
 
         Raises:
             ShapeError: One has another shape.
-            ValueError: It is no task of this system.
+            ValueError: It is not a task of this system.
         """
 
     def accepts_update(self, update: EnvUpdate | None) -> bool:

@@ -445,7 +445,7 @@ def check_choices(space: Discrete, choices: np.ndarray, active: np.ndarray | Non
     """Choices ``(N,)`` as int64; those of rows that are not active become 0.
 
     Raises:
-        SlotError: One is no index of ``space``.
+        SlotError: One is not an index of ``space``.
     """
     if active is None and choices.dtype == np.int64 and choices.min() >= 0 and choices.max() < space.n:
         return choices  # the usual case, in a tenth of the time

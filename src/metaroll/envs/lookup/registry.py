@@ -122,7 +122,7 @@ def load_entry_point(name: str) -> Any:
     """The object of ``name``: a class, a function, a ``TaskFamily`` ...
 
     Raises:
-        UnknownNameError: There is no such module, or nothing of this name in it.
+        UnknownNameError: There is no such module, or no such name in it.
         OwnCodeError: The module cannot be imported.
         PluginError: The same of an entry point, or it holds something else.
     """

@@ -165,7 +165,7 @@ class EnvSource:
             reachable: Step classic control as a list, whose environments can be asked for, and given, attributes.
 
         Raises:
-            TypeError, ValueError: ``num_slots`` is no integer of at least 1.
+            TypeError, ValueError: ``num_slots`` is not an integer of at least 1.
         """
         check_whole("num_slots", num_slots)
         if kind is None and env is None:

@@ -206,7 +206,7 @@ class VectorEnvSlots(Slots):
 
 
 def _as_batch(template: Any, observations: Any) -> Any:
-    """Gymnasium's batch of observations as ours: elements that are no arrays come in tuples."""
+    """Gymnasium's batch of observations as ours: elements that are not arrays come in tuples."""
     if isinstance(template, dict):
         return {key: _as_batch(part, observations[key]) for key, part in template.items()}
     if isinstance(template, tuple):

@@ -103,7 +103,7 @@ def check_wrapped(env: Any) -> None:
     """Whether a wrapper can be put around ``env``.
 
     Raises:
-        TypeError: It is no environment.
+        TypeError: It is not an environment.
     """
     if not isinstance(env, gymnasium.Env):
         raise TypeError(

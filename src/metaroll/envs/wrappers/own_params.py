@@ -47,7 +47,7 @@ class OwnParamsWrapper(ChainWrapper, ABC):
         """``value`` of an own parameter.
 
         Raises:
-            TypeError: It is no number.
+            TypeError: It is not a number.
             ValueError: It cannot be used.
         """
 

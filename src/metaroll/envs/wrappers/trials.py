@@ -47,7 +47,7 @@ class TrialWrapper(ChainWrapper):
         reward_key: Name of the info that is shown as last reward; ``None`` means the reward itself.
 
     Raises:
-        TypeError: ``env`` is no environment, or has other spaces.
+        TypeError: ``env`` is not an environment, or has other spaces.
         ValueError: It holds a trial already, or draws domain parameters at every reset.
     """
 

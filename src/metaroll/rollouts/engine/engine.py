@@ -328,7 +328,7 @@ class RolloutEngine:
 
         Raises:
             RuntimeError: The engine has been closed, or its pool stopped.
-            TypeError: ``plan_of`` is no function.
+            TypeError: ``plan_of`` is not a function.
             ValueError: Plan 0 has no seed, or brings parameters (give them to ``Collection.advance``).
         """
         if not self._finalizer.alive:

@@ -383,7 +383,7 @@ def checked_parameters(policy: Policy, parameters: Any, plans: PlanTable) -> np.
     """Parameters ``(P,)`` for plans that bring none, the policy's where ``parameters`` is ``None``.
 
     Raises:
-        TypeError: They are no numbers.
+        TypeError: They are not numbers.
         ShapeError: They, or those of a plan, are of another shape.
     """
     own = policy.acting_parameters()

@@ -32,7 +32,7 @@ class Worker(ABC):
         worker_number: Number of this worker.
 
     Raises:
-        TypeError, ValueError: ``max_path_length`` is no integer of at least 1, nor ``inf``.
+        TypeError, ValueError: ``max_path_length`` is not an integer of at least 1, nor ``inf``.
     """
 
     def __init__(self, *, seed: int | None, max_path_length: float, worker_number: int) -> None:

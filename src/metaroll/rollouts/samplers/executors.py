@@ -103,7 +103,7 @@ class TaskSource(Closable):
 
         Raises:
             RuntimeError: It is closed.
-            TypeError: ``tasks`` is no list, or the environment has no ``set_task``.
+            TypeError: ``tasks`` is not a list, or the environment has no ``set_task``.
             ValueError: There is another number of them.
         """
         self._check_open()
@@ -315,7 +315,7 @@ class MetaIterativeEnvExecutor(MetaEnvExecutor):
                 ``sample_tasks`` of the environment.
 
         Raises:
-            TypeError: It is no list, or the environment has no ``set_task``.
+            TypeError: It is not a list, or the environment has no ``set_task``.
             ValueError: There are not M of them.
         """
         self._set(tasks)
@@ -359,7 +359,7 @@ class MetaParallelEnvExecutor(MetaEnvExecutor):
                 ``sample_tasks`` of the environment.
 
         Raises:
-            TypeError: It is no list, or the environment has no ``set_task``.
+            TypeError: It is not a list, or the environment has no ``set_task``.
             ValueError: There are not M of them.
         """
         self._set(tasks)

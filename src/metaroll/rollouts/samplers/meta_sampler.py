@@ -53,7 +53,7 @@ class Sampler(Closable, ABC):
         max_path_length: Most steps of a trajectory.
 
     Raises:
-        TypeError: ``env`` makes no environment, or a number is no integer.
+        TypeError: ``env`` makes no environment, or a number is not an integer.
         ValueError: A number is below 1.
     """
 

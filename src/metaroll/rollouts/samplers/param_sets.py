@@ -94,7 +94,7 @@ def checked_values(dp_values: Any, names: Sequence[str]) -> np.ndarray:
 
     Raises:
         ShapeError: There are more or fewer than d parameters.
-        TypeError: They are no numbers.
+        TypeError: They are not numbers.
     """
     width = len(names)
     sets = dp_values.detach().cpu().numpy() if isinstance(dp_values, Tensor) else dp_values

@@ -204,7 +204,7 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
         failed: All simulations that have failed so far, a list of ``FailedSimulation``.
 
     Raises:
-        TypeError: A wrapper of ``env`` randomizes it, or ``rollouts_real`` is no list of ``StepSequence``.
+        TypeError: A wrapper of ``env`` randomizes it, or ``rollouts_real`` is not a list of ``StepSequence``.
         ShapeError: Rollouts have unequal lengths, or other widths than the environment.
         DataError: There is no such domain parameter, or no field that is needed.
         ValueError: A recorded action lies outside the bounds, segments have one step each, or there is no limit for
@@ -302,7 +302,7 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
 
         Raises:
             ShapeError: There are more or fewer than d parameters.
-            TypeError: They are no numbers.
+            TypeError: They are not numbers.
             ValueError: The environment does not take over the parameters (a wrapper that declares it may round them).
         """
         values = checked_values(dp_values, self.names)

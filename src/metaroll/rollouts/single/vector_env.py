@@ -151,7 +151,7 @@ class SlotsVectorEnv(VectorEnv):
         return self.call(name)
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Results of the method ``name`` of each sub-environment; of an attribute that is no method, its value."""
+        """Results of the method ``name`` of each sub-environment; of an attribute that is not a method, its value."""
         attributes = [_attribute(env, name) for env in self._envs(name)]
         return tuple(value(*args, **kwargs) if callable(value) else value for value in attributes)
 

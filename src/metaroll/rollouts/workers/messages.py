@@ -159,7 +159,7 @@ class Incoming:
         Raises:
             BlockingIOError: Not all of it is there yet.
             EOFError: The other side has closed.
-            FrameError: It is no message of the sender.
+            FrameError: It is not a message of the sender.
         """
         while True:
             while self._space:

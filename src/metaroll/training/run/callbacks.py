@@ -117,7 +117,7 @@ class StopAt(RunCallback):
         minimize: The number is to fall to the target.
 
     Raises:
-        TypeError: ``target`` is no number, ``metric`` no text, or ``window`` no whole number.
+        TypeError: ``target`` is not a number, ``metric`` is not a string, or ``window`` is not a whole number.
         ValueError: ``target`` is not finite, ``metric`` empty, or ``window`` below 1.
     """
 
@@ -182,7 +182,7 @@ class KeepBest(RunCallback):
         metric, window, minimize: As of ``StopAt``. An epoch that has no such number is not the best one.
 
     Raises:
-        TypeError: ``metric`` is no text, or ``window`` no whole number.
+        TypeError: ``metric`` is not a string, or ``window`` is not a whole number.
         ValueError: ``metric`` is empty, or ``window`` below 1.
     """
 
@@ -227,7 +227,7 @@ class CallbackGroup(Stateful):
         callbacks: ``RunCallback``s, and objects with any of the methods that ``LocalRunner`` names.
 
     Raises:
-        TypeError: One of them has none of these methods, or ``callbacks`` is no list.
+        TypeError: One of them has none of these methods, or ``callbacks`` is not a list.
         ValueError: Two of them keep a best snapshot.
     """
 

@@ -71,7 +71,7 @@ def check_group(config: Mapping[str, Any], written: Mapping[str, Any], folder: P
         See ``check_run``.
 
     Raises:
-        SnapshotError: The environment's name is no text.
+        SnapshotError: The environment's name is not a string.
         UntrustedRunError: See ``check_run``.
     """
     return _check(config, written, folder, trust)
