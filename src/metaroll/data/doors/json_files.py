@@ -37,8 +37,8 @@ def parse_json(text: str | bytes, budget: Budget | None = None) -> Any:
         budget: Memory that its data may take; ``None``: that of a separate file.
 
     Raises:
-        DamagedFileError: It is not JSON (names the line), nested too deeply, takes too much, or holds an integer of more
-            bits than a seed.
+        DamagedFileError: It is not JSON (names the line), is nested too deeply, takes too much, or holds an integer of
+            more bits than a seed.
     """
     # Lone surrogates, which some text holds, are kept.
     data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
