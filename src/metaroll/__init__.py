@@ -1,4 +1,4 @@
-"""Sample tasks, roll policies out in them, and learn from what comes back.
+"""Sample tasks, roll out policies in them, and learn from the rollouts.
 
 Names are loaded when they are first used (PEP 562), so that ``import metaroll`` costs next to nothing.
 """
@@ -136,7 +136,7 @@ _MODULES = {
     "training.store.loggers": ["TensorBoardLogger", "WandbLogger"],
 }
 _ROOMS = ("configs", "contrib", "lab", "plugins", "policies", "search", "sims", "statistics", "testing", "wrappers")
-"""Modules with more names, which are attributes, too, without an import of their own: ``metaroll.search.CMA``."""
+"""Modules with further names, available as attributes without a separate import: ``metaroll.search.CMA``."""
 _MOVED = {
     "EstimatorConfig": "configs",
     "Trials": "configs",
@@ -164,7 +164,7 @@ def __getattr__(name: str) -> object:
         other_names = _import_module("metaroll.training.algorithms.other_names")
         rooms = {known: f"{room}.{known}" for known, room in (_names_of_rooms() | _MOVED).items()}
         text = other_names.unknown_in_module(name, rooms | {known: known for known in _HOME})
-        raise AttributeError(text, name=name)  # without ``obj``, so that Python adds no guess of its own
+        raise AttributeError(text, name=name)  # without ``obj``, so that Python does not add a suggestion itself
     value = getattr(_import_module(f"metaroll.{_HOME[name]}"), name)
     _register_simulators()
     globals()[name] = value

@@ -1,4 +1,4 @@
-"""Checks of what users give: single values, returned as plain Python, and functions. Inside, they are trusted."""
+"""Checks of users' values, returned as plain Python, and functions. Internal code trusts checked values."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ __all__ = [
 
 
 def check_whole(name: str, value: Any, low: int = 1, high: int | None = None) -> int:
-    """``value`` as an int, if it is an integer of at least ``low``, and at most ``high`` (or what can be counted).
+    """``value`` as an int, if it is an integer from ``low`` to ``high`` (``None`` means ``LARGEST_COUNT``).
 
     Raises:
-        TypeError: It is no integer (booleans are none).
+        TypeError: It is not an integer, or is a boolean.
         ValueError: It is too small or too large.
     """
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
@@ -55,7 +55,7 @@ def check_seed(name: str, value: Any) -> int:
     """``value`` as an int, if it is a seed: an integer of at least 0, with at most 128 bits.
 
     Raises:
-        TypeError: It is no integer (booleans are none).
+        TypeError: It is not an integer, or is a boolean.
         ValueError: It is negative or too large.
     """
     return check_whole(name, value, 0, LARGEST_SEED)
@@ -77,7 +77,7 @@ def described(value: Any) -> str:
 
 
 def array_of(name: str, value: Any, expected: str) -> np.ndarray:
-    """``value`` as an array, if it is one of real numbers (booleans are none).
+    """``value`` as an array, if it is one of real numbers (booleans are not).
 
     Raises:
         TypeError: It is something else; names what is ``expected``.
@@ -104,7 +104,7 @@ def check_number(
     """``value`` as a float, if it is a finite number in [low, high], without the ends that it is above or below.
 
     Raises:
-        TypeError: It is no number (booleans are none).
+        TypeError: It is not a number (booleans are not).
         ValueError: It lies outside, or is NaN or infinite.
     """
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.integer | np.floating):
@@ -157,7 +157,7 @@ def check_unit_interval(name: str, value: Any) -> float:
     """``value`` as a float, if it lies in [0, 1] (a discount factor or a GAE lambda); arrays of one entry also work.
 
     Raises:
-        TypeError: It is no number (booleans are none).
+        TypeError: It is not a number (booleans are not).
         ValueError: It lies outside, or is NaN.
     """
     if isinstance(value, bool | np.bool_):
@@ -175,7 +175,7 @@ def check_fraction(name: str, value: Any) -> float:
     """``value`` as a float, if it lies in (0, 1) (an alpha, a confidence, a share).
 
     Raises:
-        TypeError: It is no number (booleans are none).
+        TypeError: It is not a number (booleans are not).
         ValueError: It lies outside, or is NaN.
     """
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.integer | np.floating):
@@ -197,7 +197,7 @@ def plain_number(name: str, value: Any, *, finite: bool = True) -> float:
         TypeError: Not a number.
         ValueError: NaN, or infinite.
     """
-    if isinstance(value, float):  # np.float64, too: most are, and there may be one for each of many rollouts
+    if isinstance(value, float):  # np.float64, too: the usual type, and there may be one for each of many rollouts
         number = float(value)
     else:
         try:
@@ -224,7 +224,7 @@ def takes_arguments(func: Callable[..., Any], *args: Any, **kwargs: Any) -> bool
     True where that is not known: for functions without a signature, and those that hand their arguments on.
     """
     try:
-        # What a decorator hands on to the function inside it is its own affair.
+        # The arguments that a decorator passes to the function inside it are not checked.
         signature = inspect.signature(func, follow_wrapped=False)
     except (TypeError, ValueError):
         return True

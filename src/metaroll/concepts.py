@@ -777,7 +777,7 @@ def concept_names() -> tuple[str, ...]:
 def concepts_named(name: str) -> tuple[Concept, ...]:
     """The concepts that know a name: first those that take it, then those that answer it, or are called so."""
     takes = [concept for concept in CONCEPTS if name in concept.taken]
-    alone = any(concept.fields == (name,) for concept in CONCEPTS)  # then others have it as one of their parts
+    alone = any(concept.fields == (name,) for concept in CONCEPTS)  # then other concepts contain it
     knows = [
         concept
         for concept in CONCEPTS

@@ -92,7 +92,7 @@ T = TypeVar("T")
 # ------------------------------------------------------------------------------------------- what fields declare
 @dataclass(frozen=True)
 class Bounds:
-    """Where a number lies: in [low, high], without ``low`` where it is ``above_low``, or ``high`` (``below_high``)."""
+    """Bounds of a number: in [low, high], excluding ``low`` if ``above_low``, or ``high`` if ``below_high``."""
 
     low: float = -math.inf
     high: float = math.inf
@@ -123,7 +123,7 @@ class UnusedWhere:
     value: Any = None
 
     def why(self, name: str, values: Mapping[str, Any]) -> str:
-        """Why the field called ``name`` changes nothing; empty where it does."""
+        """Why the field called ``name`` has no effect; empty if it has one."""
         value = values.get(self.other, MISSING)
         if value is MISSING or value != self.value:
             return ""
@@ -139,7 +139,7 @@ class UsedWhere:
     value: Any = None
 
     def why(self, name: str, values: Mapping[str, Any]) -> str:
-        """Why the field called ``name`` changes nothing; empty where it does."""
+        """Why the field called ``name`` has no effect; empty if it has one."""
         value = values.get(self.other, MISSING)
         if value is MISSING or value == self.value:
             return ""
@@ -227,10 +227,10 @@ class Option:
                 name = f"{self.name} in {where}"
             if name == self.name:
                 raise
-        return self._checked(name, value, where)  # which raises: its name is needed for errors alone
+        return self._checked(name, value, where)  # which raises an error: only that needs the name
 
     def _is_plain(self, value: Any) -> bool:
-        """Whether the field takes ``value`` just as it is, as nearly all are: nothing is converted or reported."""
+        """Whether the field accepts ``value`` without conversion or warning, the usual case."""
         if value is None:
             return self.optional
         if self.many:
@@ -308,7 +308,7 @@ def whole_number_hint(value: Any, low: float = -math.inf) -> str:
 
 
 def largest_integer(name: str) -> int:
-    """The largest value of an option of integers: seeds may have more bits than what is counted."""
+    """The largest value of an integer option: seeds may have more bits than counts."""
     return LARGEST_SEED if name.endswith("seed") else LARGEST_COUNT
 
 
@@ -384,7 +384,7 @@ class Config(metaclass=_NamesUnderstood):
     """
 
     complete: ClassVar[bool] = False
-    """Whether these are all settings of a learner, so that an error can name what has no option."""
+    """Whether these are all settings of a learner, so that errors can name those that are not options."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -416,7 +416,7 @@ class Config(metaclass=_NamesUnderstood):
         """Raise ``wrong`` where values of several fields do not go together; a subclass calls this one, too."""
 
     def wrong(self, name: str, expected: str, hint: str = "") -> ValueError:
-        """Error of a field: what it must be, beside other fields (``shown``), and perhaps why."""
+        """Error of a field: the expected value, with respect to other fields (``shown``), and perhaps the reason."""
         value = shortened(getattr(self, name))
         return ValueError(f"{option_name(name)} must {expected}, got {value}" + (f": {hint}" if hint else ""))
 
@@ -489,7 +489,7 @@ def _option_of(field: dataclasses.Field[Any], hint: Any) -> Option:
 
 
 def _members(hint: Any, extras: list[Any]) -> list[Any]:
-    """The types of a union, or the one type, ``None`` last; what ``Annotated`` adds to them goes to ``extras``."""
+    """The types of a union, or the one type, ``None`` last; additions of ``Annotated`` go to ``extras``."""
     if typing.get_origin(hint) is Annotated:
         inner, *more = typing.get_args(hint)
         extras += more
@@ -677,7 +677,7 @@ def described(config: Any, kind: type[Config] | None = None) -> str:
 
 # ------------------------------------------------------------------------------------- attributes of what has a config
 class _Attribute(ABC, Generic[T]):
-    """Attribute that reads a field, of its own name unless another is given."""
+    """Attribute that reads a field of the same name, unless another is given."""
 
     def __init__(self, field: str) -> None:
         self.field = self.name = field
@@ -696,12 +696,12 @@ class _Attribute(ABC, Generic[T]):
 
     @abstractmethod
     def value(self, instance: Any) -> T:
-        """Its present value."""
+        """Its current value."""
 
 
 @final
 class ConfigField(_Attribute[T]):
-    """Attribute of what has a ``config``: one of its fields, by the name that the documents have for it.
+    """Attribute of an object with a ``config``: one of its fields, under the documented name.
 
     Args:
         field: Name of the field; empty: that of the attribute.
@@ -762,13 +762,13 @@ def _is_one(value: Any) -> bool:
 
 
 def _listed(option: Option, value: Any) -> list[Any]:
-    """The likely meaning of a value that is no list: ``[64]`` by 64, ``[64, 64]`` by the text ``64,64``."""
+    """The likely meaning of a value that is not a list: ``[64]`` by 64, ``[64, 64]`` by the text ``64,64``."""
     numbers = re.findall(r"\d{1,18}", value) if option.kind is int and isinstance(value, str) else []
     return [*map(int, numbers)] or [value]
 
 
 def _expectation(option: Option, typed: bool) -> str:
-    # A file has its own words for these; a flag, as Python does, takes None.
+    # A file has its own words for these; a flag accepts None, like Python.
     yes_or_no = for_reader("True or False", "true or false") if typed else "true or false"
     nothing = "None" if typed else "null"
     one = " or ".join(repr(c) for c in option.choices) or {

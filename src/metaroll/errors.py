@@ -96,7 +96,7 @@ class ConformanceError(MetarollError, AssertionError):
 
     Attributes:
         rule: Name of the promise, as the docstring of the kit lists it (``rows``, ``resume``).
-        seen: What happened instead.
+        seen: The observed behavior.
         hint: The usual cause, or how to fix it; empty where none is known.
     """
 
@@ -116,7 +116,7 @@ class DataError(MetarollError, KeyError):
 
 
 class NetworkError(MetarollError, TypeError):
-    """A network of the user's own cannot be used as it is."""
+    """A user's own network that cannot be used without changes."""
 
 
 class SpaceError(MetarollError, TypeError):
@@ -147,7 +147,7 @@ class DamagedFileError(MetarollError, ValueError):
     """A file is damaged, of another kind, no plain file, or takes more memory than it may.
 
     Attributes:
-        path: The file; ``None`` where that is not known.
+        path: The file; ``None`` if unknown.
         line: Its line, from 1; ``None`` where it has none.
     """
 
@@ -174,7 +174,7 @@ class DeviceError(MetarollError, RuntimeError):
     """A real device cannot be used any further; it has been stopped.
 
     Attributes:
-        rollout: The steps of the episode before the error, a ``StepSequence``; ``None`` where there is none.
+        rollout: The steps of the episode before the error, a ``StepSequence``; ``None`` if there is none.
         log: The file in which they are, or ``None``.
     """
 
@@ -189,7 +189,7 @@ class PosteriorError(DamagedFileError):
 
 
 class RunExistsError(MetarollError, FileExistsError):
-    """A folder exists already, and holds something else than what is to be written into it."""
+    """A folder exists already, and holds other data than those to be written."""
 
 
 class LinkError(MetarollError, OSError):
@@ -284,7 +284,7 @@ class DivergedError(InvalidValueError):
 
     @classmethod
     def of(cls, happened: str, lower: Mapping[str, float]) -> Self:
-        """The error, with advice behind what has happened."""
+        """The error, followed by advice."""
         names = " or ".join(f"{option_name(name)} (now {value:g})" for name, value in lower.items())
         return cls(
             f"{happened}; lower {names}, and train again: a run keeps its settings, and resumed it meets the same",
@@ -303,7 +303,7 @@ class SlotError(MetarollError, RuntimeError):
     """An error in one of many slots that are stepped together: ``raise SlotError(slot, where) from error``.
 
     Attributes:
-        slot: Its number; ``None`` where that is not known.
+        slot: Its number; ``None`` if unknown.
         where: The failed part, in words; empty: the environment.
         others: Further slots that have failed at the same time, and how.
     """
@@ -330,7 +330,7 @@ class UsageError(MetarollError, ValueError):
 
 @contextlib.contextmanager
 def blame_input() -> Iterator[None]:
-    """Built-in errors raised while a run is set up are errors in what the user gave."""
+    """Context of setting up a run, in which built-in errors are errors in the user's arguments."""
     try:
         yield
     except MetarollError:
@@ -387,7 +387,7 @@ def shortened(value: Any) -> str:
 
 
 def name_given(name: str) -> str | None:
-    """The name by which an option was given, inside ``named_as``; ``None`` where that is not known."""
+    """The name by which an option was given, inside ``named_as``; ``None`` if unknown."""
     return _CALLED.get().get(name)
 
 
@@ -401,7 +401,7 @@ def about_option(name: str) -> Iterator[None]:
 
 
 def option_name(name: str, beside: str = "") -> str:
-    """How a message calls an option: ``batch_size`` in Python, ``--batch-size`` at the command line, or as given.
+    """The name of an option in messages: ``batch_size`` in Python, ``--batch-size`` at the command line, or as given.
 
     ``beside`` is that of ``option_text``.
     """
@@ -418,7 +418,7 @@ def _flag(name: str) -> str:
 
 
 def option_text(name: str, value: Any = None, beside: str = "") -> str:
-    """How an option is set: ``device="cpu"``, ``--device cpu`` in a shell, ``device: cpu in my.yaml`` if a file set it.
+    """Text that sets an option: ``device="cpu"``, ``--device cpu`` in a shell, ``device: cpu in my.yaml`` in a file.
 
     Args:
         name: Its name in Python.
@@ -474,7 +474,7 @@ def requirements(extra: str = "") -> list[Requirement]:
 
 
 def install_text(extra: str) -> str:
-    """How the packages of an extra of metaroll are installed, wherever that comes from: ``pip install 'ray>=2.40'``.
+    """The command that installs the packages of an extra of metaroll: ``pip install 'ray>=2.40'``.
 
     By their own names: of metaroll there need not be a package in an index.
     """
@@ -487,7 +487,7 @@ def install_text(extra: str) -> str:
 
 
 def command_text(command: str, *words: str | Path) -> str:
-    """How ``metaroll COMMAND`` is typed with these words, so that a shell takes each as one: ``metaroll resume 'a b'``.
+    """``metaroll COMMAND`` with these words, quoted for a shell: ``metaroll resume 'a b'``.
 
     Args:
         command: Name of the command.
@@ -505,7 +505,7 @@ def unknown_name(what: str, name: str, known: Iterable[str], *, guess: bool = Tr
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.5) or [n for n in known if n.lower() == name.lower()]
     near = near if guess else []
     hint = f"; did you mean {' or '.join(repr(n) for n in near)}?" if near else "."
-    # A long list would hide what is meant, if that is known.
+    # A long list would hide the suggestion, if there is one.
     listed = f"{len(known)} names" if near and len(known) > _MOST_LISTED else ", ".join(known)
     listed, name = (text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}..." for text in (listed, name))
     return UnknownNameError(f"unknown {what} {name!r}{hint} Known: {listed}")

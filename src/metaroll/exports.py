@@ -1,4 +1,4 @@
-"""Lazy exports (PEP 562) of documented names, which know what is not built yet."""
+"""Lazy exports (PEP 562) of documented names, with hints at names that do not exist yet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of options: what a name of another library, a former one or a misspelled one means among those there are."""
+"""Names of options: resolves names of other libraries, former names and misspellings to existing options."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ __all__ = [
 ]
 
 Absent = bool | Literal["learner"]
-"""Whether options are all there are, so that a hint can name what has no option: of an algorithm, or of its learner."""
+"""Whether ``options`` are complete for an algorithm or its learner, so that hints can name missing concepts."""
 
 GIVEN = "the options"
-"""Where values come from that were typed, as flags or keywords, rather than written into a file."""
+"""Source of values that were typed, as flags or keywords, rather than written into a file."""
 
 
 class Named(Protocol):
@@ -46,7 +46,7 @@ def understood(
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """``values`` with the names of their options, instead of those of other libraries or of former versions.
 
-    What is no option under any name stays as it is, for ``unknown_options``.
+    What is not an option under any name stays unchanged, for ``unknown_options``.
 
     Args:
         values: Name -> value.
@@ -79,7 +79,7 @@ def names_here(alias: str, options: Sequence[Named], written: Callable[[str], st
         return [alias]
     former = [option.name for option in options if option.was == alias]
     if former and any(alias in concept.documented for concept in concepts_named(alias)):
-        return former  # a name of the documents, which are forever
+        return former  # a documented name, which never changes
     for concept in concepts_named(alias):
         here = [field for field in concept.fields if field in names]
         means_it = alias in concept.taken or (alias in concept.documented and alias not in concept.near)
@@ -114,7 +114,7 @@ def value_here(alias: str, name: str, value: Any, written: Callable[[str], str] 
 
 
 _NUMBER = re.compile(r"[-+]?(\d[\d_]*\.?[\d_]*|\.\d[\d_]*)([eE][-+]?\d+)?|None|nan|[-+]?inf|")
-"""Texts of a number, or of none, in files and after flags; all others go to the option as they are."""
+"""Texts of a number, or of none, in files and after flags; all others are passed to the option unchanged."""
 
 
 def frames_of_ours() -> int:
@@ -163,7 +163,7 @@ def near_options(
         fields = dict.fromkeys(field for concept in there for field in concept.here if field in texts)
         note = for_reader(there[0].in_python or there[0].note, there[0].note) if notes else ""
         return f"did you mean {' or '.join(map(written, fields))}?" + (f" ({note})" if note else "")
-    if concepts:  # what is known is no misspelled name of something else
+    if concepts:  # a known name is not a misspelling of another
         return _answer_without_field(concepts, texts, absent) if absent else ""
     here = [concept for concept in CONCEPTS if not texts.keys().isdisjoint(concept.fields)]
     taken = {other for concept in here if texts.keys().isdisjoint(concept.unless) for other in concept.taken}
@@ -181,7 +181,7 @@ def near_options(
 
 
 def _bare(written: Callable[[str], str]) -> Callable[[str], str]:
-    """How the name of an option is written without a value."""
+    """The spelling of an option's name without a value."""
     return option_name if written is option_text else written
 
 
@@ -260,7 +260,7 @@ def _of_the_command_line(name: str) -> str:
 def unknown_options(
     values: Iterable[str], known: Iterable[str], where: str, *, absent: Absent = True
 ) -> UnknownNameError | None:
-    """Error for the names in ``values`` that are no options, all at once; ``None`` where there are none.
+    """Error for the names in ``values`` that are no options, all at once; ``None`` if there are none.
 
     Args:
         values: Names that were given.
@@ -293,7 +293,7 @@ def _plain(name: str) -> str:
 
 
 def _unknown_there(name: str, known: Iterable[str]) -> str:
-    """A further guess, if ``name`` is no option, either."""
+    """A further guess, if ``name`` is not an option, either."""
     missing = name and _plain(name) not in map(_plain, known)
     guess = near_options(name, "", known) if missing else ""
     return f"; of --{name.replace('_', '-')}, {guess}" if guess else ""

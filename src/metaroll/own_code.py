@@ -1,4 +1,4 @@
-"""Where the module of a name is, determined without importing it; and which folders modules may come from.
+"""The location of a module, determined without importing it; and the folders that modules may come from.
 
 A run names its environment, e.g. ``my_env:make``. Before a foreign run is rebuilt, it must be known which file
 that would execute.
@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
-"""Names of what is declared."""
+"""Names in declarations."""
 ENVIRONMENTS = "metaroll.environments"
 """Entry point of environments and families."""
 GIVEN = "given:"
@@ -61,11 +61,11 @@ _folders: list[str] = []
 
 
 class OwnCodeError(MetarollError, ImportError):
-    """A module of yours cannot be imported, or what it holds cannot be used."""
+    """A module of yours cannot be imported, or its content cannot be used."""
 
 
 class PluginError(OwnCodeError):
-    """A foreign plug-in cannot be used; names it, where it is from, and what is missing."""
+    """A foreign plug-in cannot be used; names it, its origin, and the problem."""
 
 
 class Declared(NamedTuple):
@@ -84,7 +84,7 @@ class Declared(NamedTuple):
 
     @property
     def label(self) -> str:
-        """Where it is from, for messages."""
+        """The origin, for messages."""
         return f"{self.target} of {self.distribution} {self.version}"
 
     @property
@@ -106,7 +106,7 @@ def declared(group: str) -> tuple[Declared, ...]:
 
 @functools.cache
 def contributed(room: str = "contrib") -> dict[str, str]:
-    """Name -> ``module:attribute`` of what a room of metaroll declares; nothing is imported.
+    """Name -> ``module:attribute`` of metaroll's own plug-ins; nothing is imported.
 
     The list ``entry_points.txt`` of the room exists before anything is installed. That of ``contrib``, algorithms and
     searches, is also in pyproject.toml; that of ``lab`` has its views.
@@ -228,7 +228,7 @@ class GivenObjects:
 
 
 _tables: dict[str, GivenObjects] = {}
-"""Argument of ``metaroll.load`` -> what scripts have given for it."""
+"""Argument of ``metaroll.load`` -> objects that scripts have passed for it."""
 
 
 def held(names: Mapping[str, str | None]) -> list[Callable[[], None]]:
@@ -250,7 +250,7 @@ def attribute_of(name: str, what: str, explained: Callable[[BaseException], str 
         explained: Returns, for an error of the module, what the user can do, if that is known.
 
     Raises:
-        UnknownNameError: There is no such module, or nothing of this name in it.
+        UnknownNameError: There is no such module, or no such name in it.
         OwnCodeError: The module cannot be imported, or fails to give what is named.
     """
     module_name, _, attribute = name.partition(":")
@@ -273,7 +273,7 @@ def attribute_of(name: str, what: str, explained: Callable[[BaseException], str 
     for part in attribute.split("."):
         try:
             value, where = getattr(value, part), f"{where}.{part}"
-        except (Exception, SystemExit) as error:  # of a module that makes it on access
+        except (Exception, SystemExit) as error:  # for a module that creates it on access
             if isinstance(error, AttributeError) and error.obj is value:
                 known = [member for member in getattr(value, "__dict__", ()) if not member.startswith("_")]
                 raise unknown_name(f"name in {where}", part, known) from error
@@ -337,7 +337,7 @@ def module_files(name: str) -> list[Path]:
 
 
 def in_file(where: str) -> str:
-    """Where a module, or ``module:attribute``, is, to follow its name; empty for a module that has no file."""
+    """The location of a module, or ``module:attribute``, to follow its name; empty for a module without a file."""
     files = module_files(module_of(where) or where)
     return f" in {files[-1]}" if files else ""
 
@@ -357,7 +357,7 @@ def _find(whole: str, part: str, places: Sequence[str] | None) -> tuple[str | No
         inner = members.get("__path__")
         return file, None if inner is None else list(inner)
     for finder in sys.meta_path:
-        # A package without __init__ inside another one that is not imported cannot be asked for its places.
+        # The folders of a namespace package inside a package that is not imported are unknown.
         with contextlib.suppress(KeyError):
             spec = finder.find_spec(whole, places, None)
             if spec is not None:

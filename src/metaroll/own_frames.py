@@ -1,4 +1,4 @@
-"""Where an error arose in code of the user: the last lines of the traceback that are in a file of theirs."""
+"""The place of an error in the user's code: the last lines of the traceback that are in the user's files."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Frame(NamedTuple):
 
 
 def frames_of_user(error: BaseException) -> list[Frame]:
-    """The last frames in files of the user, the innermost last; also of what was raised in a worker."""
+    """The last frames in the user's files, the innermost last; also for errors in a worker."""
     seen: set[int] = set()
     current: BaseException | None = error
     while current is not None and id(current) not in seen:
@@ -56,7 +56,7 @@ def frames_of_user(error: BaseException) -> list[Frame]:
 
 
 def innermost(error: BaseException) -> Frame | None:
-    """Where ``error`` was raised; ``None`` without a traceback."""
+    """The place where ``error`` was raised; ``None`` without a traceback."""
     frames = _frames(error)
     return frames[-1] if frames else None
 

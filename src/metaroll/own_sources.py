@@ -21,7 +21,7 @@ __all__ = ["hash_of", "is_ours", "pieces_of", "sources_of"]
 _LIBRARIES = ("builtins", "torch", "metaroll")
 """Packages whose source is not the user's: it changes with their versions. So does that of Python."""
 _TYPED = "<string>"
-"""File of what ``exec`` or ``python -c`` has made, for which ``inspect`` takes lines of the script."""
+"""File name of code from ``exec`` or ``python -c``, for which ``inspect`` returns lines of the script."""
 
 
 def is_ours(definition: type | FunctionType) -> bool:
@@ -92,7 +92,7 @@ def _sources_of_class(kind: type, seen: set[int]) -> list[str]:
     texts += [f"{name}: {hint} = {members.get(name)!r}" for name, hint in fields.items()]
     for name, member in members.items():
         if functions := _functions_of(member):
-            # Of the methods that a dataclass makes of its fields there is no text, and code of this Python only.
+            # Methods that a dataclass generates have no source text, and their code depends on the Python version.
             own = [each for each in functions if not (fields and each.__code__.co_filename == _TYPED)]
             sources = list(itertools.chain.from_iterable(sources_of(each, seen) for each in own))
             texts += [f"{name}: {type(member).__name__}", *sources] if sources else []
@@ -124,7 +124,7 @@ def _text_of(definition: type | FunctionType) -> str:
         text = textwrap.dedent(inspect.getsource(definition)).strip()
     except (OSError, TypeError, SyntaxError):  # e.g. typed in
         return ""
-    # Of a class that exec has made, inspect may take lines of the script.
+    # For a class made by exec, inspect may return lines of the script.
     is_found = isinstance(definition, FunctionType) or re.search(rf"^class {definition.__name__}\b", text, re.MULTILINE)
     return text if is_found else ""
 
@@ -146,7 +146,7 @@ def _globals_of(code: CodeType) -> list[str]:
 
 
 def _stable_text(value: Any, home: str, seen: set[int]) -> str:
-    """A text that is the same in every process; empty for what has none.
+    """A text that is the same in every process; empty if there is none.
 
     Args:
         value: Any value.

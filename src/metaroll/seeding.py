@@ -105,7 +105,7 @@ def as_generator(generator: np.random.Generator | int | Sequence[int] | None) ->
 
 
 def torch_generator(seed: int, device: str | torch.device = "cpu") -> torch.Generator:
-    """A torch generator of its own, seeded."""
+    """A new torch generator with this seed."""
     generator = torch.Generator(device=device)
     generator.manual_seed(int(seed) & 0x7FFF_FFFF_FFFF_FFFF)
     return generator

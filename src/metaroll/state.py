@@ -8,7 +8,7 @@ A part is an attribute, and its value decides how it is kept:
 - Generators of NumPy and of torch by their state, modules by their weights and buffers, optimizers of torch by their
   moments and settings; all of these are restored in place.
 - Objects with ``state_dict`` and ``load_state_dict``, another ``Stateful`` among them, by these. Among collected data
-  the first may take ``copy``, as ``Stateful.buffers_state_dict`` does. It stays as it is where ``None`` was saved in
+  the first may take ``copy``, as ``Stateful.buffers_state_dict`` does. It stays unchanged where ``None`` was saved in
   its place.
 - Named tuples and dataclasses by their fields, mappings by their keys, lists and tuples by their positions (``"0"``,
   ``"1"``; of plain values alone: as a list). They come back with the entries that are there; only a list of plain
@@ -49,7 +49,7 @@ _PLAIN = (bool, int, float, str)
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """A part that is kept in a way of its own.
+    """A part that is kept in its own way.
 
     Attributes:
         write: Its tree, of the owner.
@@ -123,18 +123,18 @@ class Stateful:
             self._restore_all(tree)
 
     def completed_state(self, tree: Mapping[str, Any]) -> Mapping[str, Any]:
-        """``tree`` as it is to be restored here, where an earlier version or another machine wrote it otherwise."""
+        """``tree`` in the form to restore here, if an earlier version or another machine wrote another form."""
         return tree
 
     def restore_parts(self, tree: Mapping[str, Any]) -> None:
-        """Restore the parts one after the other; where this raises, ``load_state_dict`` restores what was before."""
+        """Restore the parts one after the other; if this raises, ``load_state_dict`` restores the previous state."""
         _restore(self, self.state_parts, tree)
 
     def after_restore(self) -> None:
-        """Bring up to date what follows from the parts: called when all of them have been restored."""
+        """Update everything that depends on the parts; called when all of them have been restored."""
 
     def buffers_state_dict(self, copy: bool = True) -> Mapping[str, Any] | None:
-        """Collected data that only the newest snapshot keeps; ``None`` where there are none.
+        """Collected data that only the newest snapshot keeps; ``None`` if there are none.
 
         Args:
             copy: ``False`` allows views, for a caller that writes them to a file at once.
@@ -170,7 +170,7 @@ def _load_or_keep(
     """Call ``load(tree)``; where that fails, go back to the state ``before``.
 
     Args:
-        name: Of the class whose state it is.
+        name: Name of the class whose state it is.
         load: Restores a state part by part.
         tree: The state to restore.
         before: The present state.
@@ -329,7 +329,7 @@ def restored(own: Any, tree: Any) -> Any:
         return type(own)(_plain(own.item(), tree))
     if isinstance(own, np.ndarray):
         loaded, value = _checked_shape(np.asarray(tree), own), np.empty_like(own)
-        with np.errstate(all="ignore"):  # what is lost is an error below
+        with np.errstate(all="ignore"):  # missing entries are an error below
             value[...] = loaded.real if loaded.dtype.kind == "c" and own.dtype.kind != "c" else loaded
         if loaded.dtype != own.dtype:
             rounded = loaded.dtype.kind == own.dtype.kind == "f"
@@ -513,7 +513,7 @@ def _load_optimizer_tree(optimizer: Any, tree: Mapping[str, Any]) -> None:
         if wrong := [k for k, v in known.items() if isinstance(own.get(k), float) and not isinstance(v, int | float)]:
             raise ValueError(f"{wrong[0]} of group {i} must be a number, got {known[wrong[0]]!r}")
         groups.append({**own, **known, "params": own["params"]})
-    # Copies: torch would go on writing into the tensors of the tree.
+    # Copies: torch would continue writing into the tensors of the tree.
     state = {int(i): {k: _saved_value(v) for k, v in entry.items()} for i, entry in tree["state"].items()}
     _check_shapes(state, [parameter for group in optimizer.param_groups for parameter in group["params"]])
     optimizer.load_state_dict({"state": state, "param_groups": groups})
@@ -529,7 +529,7 @@ _LIKE_PARAMETERS = (
     "grad_avg",
     "sum",
 )
-"""Moments that have an entry for each of a parameter; others (of Adafactor, LBFGS) have shapes of their own."""
+"""Moments that have an entry for each of a parameter; others (of Adafactor, LBFGS) have other shapes."""
 
 
 def _check_shapes(state: Mapping[int, Mapping[str, Any]], parameters: Sequence[Any]) -> None:
@@ -553,7 +553,7 @@ def fingerprint_of(learner: Any, *parts: str) -> str:
 
 
 def shapes_of(module: Any) -> list[str]:
-    """Names and shapes of all weights and buffers, not of what else a module saves."""
+    """Names and shapes of all weights and buffers, without other saved state of modules."""
     named = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
     known = {name for name, _ in named}
     return [f"{name}{tuple(value.shape)}" for name, value in module.state_dict().items() if name in known]

@@ -83,7 +83,7 @@ class EnvSpec:
 
     @classmethod
     def from_env(cls, env: Any) -> EnvSpec:
-        """Spec of a Gymnasium-like environment (its own ``env_spec`` if it has one); a spec is returned as it is."""
+        """Spec of a Gymnasium-like environment (its own ``env_spec`` if it has one); a spec is returned unchanged."""
         if isinstance(env, EnvSpec):
             return env
         own = getattr(env, "env_spec", None)
@@ -137,7 +137,7 @@ class InOutSpec:
 
 
 class RenderMode(NamedTuple):
-    """What ``rollout`` shows while it runs; all off by default."""
+    """Displays of ``rollout`` while it runs; all off by default."""
 
     text: bool = False
     video: bool = False
@@ -145,7 +145,7 @@ class RenderMode(NamedTuple):
 
 
 class Device(ABC):
-    """A real device behind an environment, or a layer of one: it keeps doing what it was last told to do."""
+    """A real device behind an environment, or a layer of one: it continues with its last command."""
 
     @abstractmethod
     def halt(self, reason: str = "halted") -> None:
@@ -360,11 +360,11 @@ class Slots(ABC):
         raise NotImplementedError(f"{self.info.name} does not report its whole state")
 
     def resume(self, slots: np.ndarray, state: Mapping[str, np.ndarray]) -> None:
-        """Continue in ``slots (k,)``, already reset with the same plans, from what ``running_state`` returned."""
+        """Continue in ``slots (k,)``, already reset with the same plans, from the result of ``running_state``."""
         raise NotImplementedError(f"{self.info.name} does not take its whole state")
 
     def states(self) -> np.ndarray | Sequence[np.ndarray | None] | None:
-        """States now, as in ``SlotStep.states``; ``None`` where they are not known."""
+        """States now, as in ``SlotStep.states``; ``None`` if unknown."""
         return None
 
     def time_step(self, slot: int) -> float | None:
@@ -402,7 +402,7 @@ class Slots(ABC):
         return []
 
     def close(self) -> None:  # noqa: B027 (most have nothing to release)
-        """Free what the slots hold."""
+        """Free the slots' resources."""
 
 
 @dataclass(frozen=True)
@@ -496,7 +496,7 @@ class Policy(ABC):
         Args:
             contexts: Context of each rollout, or ``None``.
             generators: Source of each rollout's draws (e.g. a latent z).
-            domain_params: Domain parameters of each rollout's environment (``None`` where they are not known), for
+            domain_params: Domain parameters of each rollout's environment (``None`` if unknown), for
                 policies with ``info.takes_domain_params``.
         """
         return {}
@@ -650,7 +650,7 @@ class Runner(Protocol):
 
 
 class PartsRunner(Runner, Protocol):
-    """A runner that also collects in parts, between which it can save what there is."""
+    """A runner that also collects in parts, between which it can save its state."""
 
     def obtain_in_parts(
         self,

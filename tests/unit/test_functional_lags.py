@@ -44,7 +44,7 @@ def test_lags_of_linear_systems(lag, noise):
     u = [generator.uniform(-1.0, 1.0, size=(300, 2)) for _ in range(2)]
     x = [linear(lag, one, noise, generator) for one in u]
     found = estimate_lag(x, u, np.random.default_rng(0))
-    assert found.low <= lag <= found.high and abs(found.steps - lag) < 0.15 and found.is_told
+    assert found.low <= lag <= found.high and abs(found.steps - lag) < 0.15 and found.is_known
     assert estimate_lag(x, u, np.random.default_rng(0)) == found
 
 
@@ -80,10 +80,10 @@ def test_what_a_log_cannot_tell_is_left_open():
     generator = np.random.default_rng(2)
     u = generator.normal(size=(400, 1))
     nothing = estimate_lag([generator.normal(size=(401, 2))], [u], np.random.default_rng(0))
-    assert not nothing.is_told and nothing.high > 3.0  # the commands do nothing
+    assert not nothing.is_known and nothing.high > 3.0  # the commands do nothing
     short = estimate_lag([np.zeros((51, 2))], [u[:50]], np.random.default_rng(0))
     assert math.isnan(short.steps) and (short.low, short.high) == (0.0, 5.0)
-    assert not estimate_lag([np.zeros((401, 2))], [u], np.random.default_rng(0)).is_told
+    assert not estimate_lag([np.zeros((401, 2))], [u], np.random.default_rng(0)).is_known
     with pytest.raises(ShapeError, match=r"do not fit: \(400, 2\) and \(400, 1\)"):
         estimate_lag([np.zeros((400, 2))], [u], np.random.default_rng(0))
 
@@ -126,7 +126,7 @@ def test_commands_that_act_before_their_row_by_hand():
 @pytest.mark.parametrize("noise", [0.0, 0.03])
 def test_commands_that_are_logged_rows_late(rows, noise):
     found = estimate_lag(*swinging(lambda _, g: g.uniform(-2.0, 2.0), noise, 3, rows), np.random.default_rng(0))
-    assert found.low <= -rows <= found.high < 0.0 and found.is_told
+    assert found.low <= -rows <= found.high < 0.0 and found.is_known
     row = "in the row after the row from" if rows == 1 else "2 rows after the row from"
     assert row in lag_text(found, 0.05)
     assert lag_text(found, 0.05).endswith("move their columns up by " + ("a row" if rows == 1 else "2 rows"))
@@ -138,10 +138,10 @@ def test_a_controller_that_reads_its_row_is_not_taken_for_commands_that_are_late
     for push in (0.1, 0.5):
         made = swinging(lambda x, g, push=push: -0.3 * x[2] - 0.5 * x[1] + push * g.normal(), noise, 3)
         found = estimate_lag(*made, np.random.default_rng(0))
-        assert found.high >= 0.0 and (found.low >= 0.0 or not found.is_told)
+        assert found.high >= 0.0 and (found.low >= 0.0 or not found.is_known)
     # That alone tells no lag at all: older commands speak of older observations.
     found = estimate_lag(*swinging(lambda x, _: -0.3 * x[2] - 0.5 * x[1], noise, 3), np.random.default_rng(0))
-    assert math.isnan(found.steps) and not found.is_told
+    assert math.isnan(found.steps) and not found.is_known
 
 
 def test_a_row_that_may_be_late_is_not_called_punctual():
@@ -155,4 +155,4 @@ def test_a_row_that_may_be_late_is_not_called_punctual():
         return kept[0]
 
     found = estimate_lag(*swinging(held, 0.03, 3, 1), np.random.default_rng(0))
-    assert found.low <= -1.0 <= found.high and not found.is_told
+    assert found.low <= -1.0 <= found.high and not found.is_known

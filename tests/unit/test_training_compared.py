@@ -59,7 +59,7 @@ def test_what_is_assumed_is_added_to_the_log_where_less_was_found():
     exact = logged(3)
     compared = of(exact)
     noise, least = compared.noise, least_noise(exact, "observations", 20)
-    assert not noise.found.any() and noise.assumed is not None
+    assert not noise.measured.any() and noise.assumed is not None
     np.testing.assert_allclose(noise.compared, least)
     assert noise.to_dict()["found"] == dict.fromkeys(compared.labels, 0.0)
     assert str(noise).startswith(
@@ -125,22 +125,22 @@ def test_rollouts_with_other_noise_have_their_own_and_held_out_ones_too():
     assert alike.of_others(logged(1, 0.02), quiet, PRIOR, options) is alike
     for others in (loud, loud[:1]):  # whose noise is their own, though those seen are alike
         held_out = alike.of_others(others, quiet, PRIOR, options).noise
-        assert held_out.found.shape == (len(others), 3) and (held_out.found > 0.15).all()
-    assert (of(loud).of_others(quiet[:1], loud, PRIOR, options).noise.found < 0.05).all()
+        assert held_out.measured.shape == (len(others), 3) and (held_out.measured > 0.15).all()
+    assert (of(loud).of_others(quiet[:1], loud, PRIOR, options).noise.measured < 0.05).all()
     noise = unlike.noise
     assert noise.differs and noise.compared.shape == (2, 3)
-    np.testing.assert_allclose(noise.found, [[0.02] * 3, [0.2] * 3], rtol=0.5)
+    np.testing.assert_allclose(noise.measured, [[0.02] * 3, [0.2] * 3], rtol=0.5)
     told = noise.to_dict()
     assert told["std"]["theta_dot"] == pytest.approx(np.sqrt(0.5 * (0.02**2 + 0.2**2)), rel=0.25)
     assert [len(one) for one in told["found_in_rollouts"]] == [3, 3] and "(rollouts differ)" in str(noise)
     assert " to 0." in str(noise)
     others = unlike.of_others(loud[1:], [quiet[0], loud[0]], PRIOR, options)
-    assert others.noise.found.shape == (1, 3) and (others.noise.found > 0.15).all()
+    assert others.noise.measured.shape == (1, 3) and (others.noise.measured > 0.15).all()
     of_starts = replace(alike.noise, stds={"states": np.ones((2, 2))})
-    assert of_starts.differs and of_starts.found.ndim == 1 and of_starts.of_first(1).stds["states"].shape == (1, 2)
+    assert of_starts.differs and of_starts.measured.ndim == 1 and of_starts.of_first(1).stds["states"].shape == (1, 2)
     assert "found_in_rollouts" not in of_starts.to_dict() and "differ" not in str(of_starts)
     first = noise.of_first(1)
-    np.testing.assert_array_equal(first.found, noise.found[:1])
+    np.testing.assert_array_equal(first.measured, noise.measured[:1])
     assert (unlike.starts(quiet[:1], 20).stds <= noise.stds["observations"][0]).all()
 
 

@@ -1,4 +1,4 @@
-"""All configs: what can be set of learners, searches, samplers, evaluations and runs.
+"""All configs: settings of learners, searches, samplers, evaluations and runs.
 
 Importing them loads no torch, but for those of ``metaroll.contrib``, each of which is in the file of its algorithm.
 """

@@ -31,7 +31,7 @@ __all__ = [
 # ------------------------------------------------------------------------------------------------------------ networks
 @dataclass(frozen=True, kw_only=True)
 class OwnNetwork(Config):
-    """A network of the user's own in the policy."""
+    """A user's own network in the policy."""
 
     policy: Annotated[
         str | None,

@@ -1,4 +1,4 @@
-"""The settings of a run beside those of its algorithm and its evaluations."""
+"""The settings of a run besides those of its algorithm and its evaluations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SnapshotMode = Literal["all", "last", "gap", "gap_overwrite", "gap_and_last", "n
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig(Config):
-    """Settings of a run beside those of its algorithm and its evaluations."""
+    """Settings of a run besides those of its algorithm and its evaluations."""
 
     size: Annotated[
         Literal["small", "medium", "paper"] | None,

@@ -42,7 +42,7 @@ __all__ = [
 
 Parts = tuple[type[Config], ...]
 _ARGUMENTS = ("algo", "env", "run_dir", "tasks", "out", "config", "seeds", "jobs", "json", "quiet", "traceback", "help")
-"""Names of what ``metaroll.agent`` and ``metaroll train`` take beside options."""
+"""Names of the arguments of ``metaroll.agent`` and ``metaroll train`` that are not options."""
 
 _OFF_POLICY: Parts = (ReluNetworks, Domains, GoalReplay)
 _SEARCH: Parts = (configs.SearchConfig, configs.Trials, configs.Starts, TanhNetworks, Domains)
@@ -71,7 +71,7 @@ ADAPTING = ("pearl", "rl2", "maml", "promp", "dice")
 """Names of algorithms that adapt to tasks."""
 
 FILLED: Mapping[str, frozenset[str]] = {
-    # An epoch is a number of trials, each of its own task, which the wrapper limits.
+    # An epoch is a number of trials, each with its own task and limited by the wrapper.
     "rl2": frozenset(("domain_params", "gradients", "privileged", "steps_per_epoch", "tasks_per_epoch")),
 }
 """Fields that an algorithm sets itself, so they are not options."""

@@ -277,6 +277,7 @@ class Distillation(Stateful, EpochLearner):
         )
         # Behavioral cloning on the student's own states (DAgger): L = -mean ln pi(a_teacher | s), ()
         loss = -log_prob[valid].mean()
+        # dL/dtheta of the student, clipped to a norm of max_grad_norm; theta <- theta - lr Adam(dL/dtheta)
         self._optimizer.zero_grad(set_to_none=True)
         torch.autograd.backward(loss)
         if self.config.max_grad_norm is not None:

@@ -278,6 +278,7 @@ def segment_losses(networks: RecurrentNetworks, segments: SegmentTensors, burn_i
 
 def _sampled(policy: TanhGaussianGRUPolicy, features: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
     """Reparametrized actions in [-1, 1], ``(M, act_dim)``, and their log-densities ``(M,)``."""
+    # mu and ln sigma, (M, act_dim) each; a = tanh(mu + sigma n), with autograd for the reparametrized gradient
     mean, log_std = policy.net(features).chunk(2, dim=-1)
     return squashed_sample(mean, log_std.clamp(*policy.log_std_bounds), noise)
 
@@ -319,7 +320,8 @@ class RecurrentSoftTrainer(ReplayTrainer):
         """See ``ReplayTrainer``."""
         networks, settings = self.networks, self.settings
         losses = segment_losses(networks, batch, self.sizes.burn_in, self.draw_noise(2, *batch.actions.shape))
-        self.trained.step("policy", losses.policy)  # first: see segment_losses
+        # Adam on J_pi, then on J_Q, in this order: see segment_losses
+        self.trained.step("policy", losses.policy)
         self.trained.step("critics", losses.critics)
         # Temperature: J = -mean(ln alpha (ln pi + H)) (Haarnoja et al. 2018b, equation 18)
         if settings.temperature is None:

@@ -1,4 +1,4 @@
-"""The one mapping between fields of rollouts and columns of a table: names, rows and what exists in them.
+"""The mapping between fields of rollouts and columns of a table: names, rows, and which values exist.
 
 A table has one row per step and one for what follows the last step of each sub-rollout. A column holds one number of
 the entries of a field, and is called after it: ``states[0]``, ``env_infos.forces[1,2]``, ``hidden.0``.
@@ -61,7 +61,7 @@ def column_name(name: str, index: tuple[int, ...]) -> str:
 
 
 class RowLayout(NamedTuple):
-    """Rows of steps ``(N,)``, and of what follows the last step of each sub-rollout ``(R,)`` (none of loose steps)."""
+    """Rows of steps ``(N,)``, and of the final entries of each sub-rollout ``(R,)`` (none for loose steps)."""
 
     steps: np.ndarray
     finals: np.ndarray
@@ -84,7 +84,7 @@ def row_layout(length: int, bounds: np.ndarray | None) -> RowLayout:
     """The layout of ``length`` steps with rollout bounds ``(R+1,)``; ``None`` means loose steps."""
     if bounds is None:
         return RowLayout(np.arange(length), np.arange(0))
-    before = np.arange(len(bounds) - 1)  # rows for what follows earlier sub-rollouts
+    before = np.arange(len(bounds) - 1)  # rows for the final entries of earlier sub-rollouts
     return RowLayout(np.arange(length) + np.repeat(before, np.diff(bounds)), bounds[1:] + before)
 
 
@@ -132,7 +132,7 @@ def group_columns(columns: Iterable[str]) -> dict[str, Any]:
     """Field -> tree of arrays of names, from all columns that belong to it.
 
     Parts ``.0``, ``.1``, ... make a tuple, any others a dict. Columns whose names do not make whole arrays (``x[1]``
-    without ``x[0]``; ``x`` beside ``x.mean``) are fields of their own, under their full names.
+    without ``x[0]``; ``x`` beside ``x.mean``) are separate fields, under their full names.
     """
     grouped: dict[str, dict[tuple[str, ...], dict[tuple[int, ...], str]]] = {}
     order: dict[str, list[str]] = {}

@@ -95,7 +95,7 @@ def _to_torch(data: Any, data_type: Any) -> torch.Tensor:
         tensor = data
     elif isinstance(data, np.ndarray | np.generic):
         array = np.asarray(data)
-        if not array.dtype.isnative:  # torch knows no other order of bytes
+        if not array.dtype.isnative:  # torch supports only the native byte order
             array = array.astype(array.dtype.newbyteorder("="))
         if not array.flags.writeable or any(stride < 0 for stride in array.strides):
             array = array.copy()  # torch can represent neither
@@ -234,7 +234,7 @@ def cat_arrays(items: Sequence[Any], data_format: str) -> Array:
 def own_copy(value: Any, *, keep_objects: bool = False) -> Any:
     """``value`` in its own memory: arrays, tensors and containers are copied with all that they hold.
 
-    Objects that cannot be copied are kept as they are; so are all that are no containers, with ``keep_objects``.
+    Objects that cannot be copied are kept unchanged; so are all that are no containers, with ``keep_objects``.
     """
     if type(value) in _FREQUENT:
         return value
@@ -303,7 +303,7 @@ def refuse_gradients(name: str, value: Any) -> None:
 def to_tree(value: Any, data_format: str, length: int) -> Any:
     """One field of step data as a tree of arrays.
 
-    Arrays are taken as they are (converted if need be), lists are stacked, structures go element by element. Scalars in
+    Arrays are used directly (converted if necessary), lists are stacked, structures go element by element. Scalars in
     a dict are repeated ``length`` times. A plain tuple of scalars is a sequence of steps, any other tuple a structure.
     """
     if type(value) is np.ndarray and data_format == "numpy":

@@ -36,7 +36,7 @@ def process_fields(
         bounds: First step of every rollout, then N, ``(R+1,)``.
         data_format: "numpy" or "torch".
         function: Takes one array ``(T, ...)`` and returns one with as many entries.
-        types: Types of leaves that are processed; the rest stays as it is.
+        types: Types of leaves that are processed; the rest stays unchanged.
 
     Raises:
         TypeError: No leaf is of these types.
@@ -57,7 +57,7 @@ def process_fields(
             return leaf
         parts = [select_range(leaf, finals.get(path), bounds, *pair, append_final=True)[0] for pair in pairs]
         done = [_apply(function, part, data_format, ".".join(map(str, path))) for part in parts]
-        # The last final entry goes where it was: behind the rows of the leaf, or apart.
+        # The last final entry keeps its place: behind the rows of the leaf, or separate.
         apart = len(leaf) == bounds[-1]
         rows, rest = concat_leaves(done, [None] * len(done), ends, data_format, truncate_last=apart)
         changed.pop(path, None)
@@ -69,7 +69,7 @@ def process_fields(
 
 
 def _apply(function: Callable[[Array], Any], data: Array, data_format: str, where: str) -> Array:
-    # A copy: what works in place must not reach the original.
+    # A copy: in-place functions must not change the original.
     data = data.clone() if isinstance(data, torch.Tensor) else data.copy()
     try:
         result = to_format(function(data), data_format)
@@ -146,7 +146,7 @@ def _fill(kind: str, limits: Any, value: float, path: tuple[Any, ...]) -> Any:
     """The pad value in an array of a kind: a whole number among integers, False among bools."""
     if kind == "f":
         return value
-    if kind == "b" or not value.is_integer():  # NaN and infinities are no whole numbers either
+    if kind == "b" or not value.is_integer():  # NaN and infinities are not whole numbers either
         return 0
     if not limits.min <= value <= limits.max:
         name = ".".join(map(str, path))

@@ -83,7 +83,7 @@ def select_range(
 
 
 def final_rows(leaf: Array, finals: FinalEntries | None, bounds: np.ndarray) -> FinalEntries:
-    """Final entries ``(R, ...)`` of all sub-rollouts, those in the leaf itself included (0 where there is none)."""
+    """Final entries ``(R, ...)`` of all sub-rollouts, those in the leaf itself included (0 if there is none)."""
     length, num_rollouts = int(bounds[-1]), len(bounds) - 1
     stored = len(leaf) == length + 1
     if finals is None and stored and num_rollouts == 1:
@@ -126,7 +126,7 @@ def concat_leaves(
     Args:
         leaves: ``(N_i, ...)`` or ``(N_i + 1, ...)`` each.
         finals: Final entries of each.
-        bounds: Of each, ``(R_i + 1,)``.
+        bounds: Bounds of each sequence, ``(R_i + 1,)``.
         data_format: "numpy" or "torch".
         truncate_last: Keep the last final entry apart, so that there is exactly one row per step.
 

@@ -62,7 +62,7 @@ def frame_to_fields(df: Any, env_spec: EnvSpec, continuous: bool, task: Any) -> 
     Raises:
         DataError: A labeled column is missing.
         ShapeError: Columns are of lengths that do not fit together.
-        TypeError: ``df`` is no data frame, ``env_spec`` no ``EnvSpec``, or ``task`` has no ``step_rew``.
+        TypeError: ``df`` is not a data frame, ``env_spec`` no ``EnvSpec``, or ``task`` has no ``step_rew``.
         ValueError: Columns are named ambiguously, or hold no numbers where there must be some.
     """
     if not is_frame(df):
@@ -277,7 +277,7 @@ def _rewards(df: Any, fields: Mapping[str, Any], length: int, task: Any) -> np.n
 
 
 def _reward_columns(df: Any) -> list[str]:
-    """The column of the rewards, if there is one; ``rewards[0]`` is what rewards ``(N, 1)`` are written to."""
+    """The column of the rewards, if there is one; rewards ``(N, 1)`` are written to ``rewards[0]``."""
     return [name for name in ("rewards", "rewards[0]") if name in df.columns][:1]
 
 

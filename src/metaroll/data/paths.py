@@ -88,7 +88,7 @@ def from_path(path: Mapping[str, Any], *, complete: bool = True, rollout_info: A
             ``agent_infos``, the last observation (``final_observation``, or the last row of ``next_observations``),
             ``terminated`` (or ``dones``, ``terminals``) and ``truncated``. Other entries become fields of their names.
         complete: False if the path is only the beginning of a rollout.
-        rollout_info: Kept as it is.
+        rollout_info: Stored unchanged.
 
     Returns:
         Rollout in which the last step counts as terminated if the path has no entry for its ending.
@@ -190,7 +190,7 @@ class _TimeStepFields(NamedTuple):
 
 
 class TimeStep(_TimeStepFields):
-    """One step: what was seen, done and got, what was seen next, and whether that ended the episode.
+    """One step: observation, action, reward, next observation, and whether the episode ended.
 
     Shapes are checked against the spaces of ``env_spec``; ``terminal`` is False where a time limit cut the episode.
     """

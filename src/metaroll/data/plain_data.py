@@ -50,7 +50,7 @@ def named_tuple_type(name: str, fields: tuple[str, ...]) -> type:
     Raises:
         RecordingError: A field cannot have such a name.
     """
-    # rename=True, since the fields of a type made so are called _0, _1...; no other name may change by it.
+    # rename=True, since such a type has fields called _0, _1...; it must not change any other name.
     base = namedtuple("Renamed", fields, rename=True)  # pyright: ignore[reportUntypedNamedTuple]
     if base._fields != fields:
         raise RecordingError(f"the named tuple {name!r} has fields of impossible names, {fields}")
@@ -274,7 +274,7 @@ def _decode_space(node: dict[str, Any], source: _Source) -> gymnasium.Space:
     arguments = _decode(node["plain"], source)
     kind = arguments.pop("kind")
     if kind == "box":
-        # Its bounds, in what they are made of, too, and flags of each.
+        # The bounds, with their dtype, and the flags of each.
         entry = 4 * np.dtype(arguments["dtype"]).itemsize + 2
         source.budget.spend(math.prod(_sizes(arguments["shape"])) * entry, "a Box space")
     if kind == "multi_binary":

@@ -1,4 +1,4 @@
-"""The three kinds of files of recordings, each as a pair of functions: what writes it, and what reads it.
+"""The three file formats of recordings, each as a pair of functions: a writer and a reader.
 
 - ``.npz``: every array as it is, readable with ``numpy.load``, never pickled. The entry "header" is the header as JSON
   text (bytes); arrays of objects are JSON text, too.
@@ -45,7 +45,7 @@ _HEADER = "header"
 
 
 def prepare_npz(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Writer:
-    """A function that writes the recording into an open file; what cannot be written raises now.
+    """A function that writes the recording into an open file; data that cannot be written raise an error now.
 
     Raises:
         RecordingError: The header, or an entry of an array of objects, cannot be written.
@@ -56,7 +56,7 @@ def prepare_npz(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> 
         entries[name] = array if is_plain else _from_text(to_json(encode(array, f"field {name!r}")))
 
     def write(file: BinaryIO) -> None:
-        # The archive by hand: numpy.savez would pickle what it cannot write, and puts the time of day in.
+        # Written by hand, since numpy.savez would pickle objects, and stores the time of day.
         with zipfile.ZipFile(file, "w") as archive:
             for name, array in entries.items():
                 with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as entry:
@@ -73,7 +73,7 @@ def read_npz(file: BinaryIO, budget: Budget) -> Contents:
     """Header and arrays of a recording.
 
     Raises:
-        RecordingError: It is no recording, is damaged, or takes too much memory.
+        RecordingError: It is not a recording, is damaged, or takes too much memory.
     """
     arrays = read_arrays(file, budget, structured=True)
     if _HEADER not in arrays:
@@ -89,14 +89,14 @@ def read_npz(file: BinaryIO, budget: Budget) -> Contents:
 # ---- csv -------------------------------------------------------------------------------------------------------------
 
 _MARK = "# "
-_ERRORS = "surrogatepass"  # half characters, which some text holds, are kept
+_ERRORS = "surrogatepass"  # lone surrogates, which some text holds, are kept
 _SUM, _SUM_DIGITS = ',"crc32":"', 8
 _SUMMED = re.compile(rb'(.*),"crc32":"([0-9a-f]{8})"\}', re.DOTALL)
 """A header with the checksum of it as it was before, and of all lines that follow; earlier versions wrote none."""
 
 
 def prepare_csv(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Writer:
-    """A function that writes the recording into an open file; what cannot be written raises now.
+    """A function that writes the recording into an open file; data that cannot be written raise an error now.
 
     Raises:
         RecordingError: A CSV file cannot carry a field, or its cells could not be read back.
@@ -128,7 +128,7 @@ def prepare_csv(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> 
 
 @final
 class _Summed(io.BufferedIOBase):
-    """Passes on what is written into a file, and sums it up."""
+    """Passes written data on to a file, and computes its checksum."""
 
     def __init__(self, file: BinaryIO, crc32: int) -> None:
         self._file = file
@@ -163,7 +163,7 @@ def read_csv(file: BinaryIO, budget: Budget) -> Contents:
     """Header and arrays of a recording.
 
     Raises:
-        RecordingError: It is no recording, is damaged, or takes too much memory.
+        RecordingError: It is not a recording, is damaged, or takes too much memory.
     """
     first, _, data = file.read().partition(b"\n")
     if not first.startswith(_MARK.encode()):
@@ -193,7 +193,7 @@ def read_csv(file: BinaryIO, budget: Budget) -> Contents:
 
 
 def _values(cells: Iterable[str], column: Column) -> np.ndarray:
-    """The values ``(rows,)`` of a column; what is absent is zero."""
+    """The values ``(rows,)`` of a column; absent ones are zero."""
     dtype = column.values.dtype
     read, blank = _READERS[dtype.kind]
     values = []
@@ -229,7 +229,7 @@ _READERS: dict[str, tuple[Callable[[str], Any], Any]] = {
 
 
 def prepare_parquet(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Writer:
-    """A function that writes the recording into an open file; what cannot be written raises now.
+    """A function that writes the recording into an open file; data that cannot be written raise an error now.
 
     Raises:
         RecordingError: A Parquet file cannot carry a field.
@@ -242,7 +242,7 @@ def read_parquet(file: BinaryIO, budget: Budget) -> Contents:
     """Header and arrays of a recording.
 
     Raises:
-        RecordingError: It is no recording, is damaged, or takes too much memory.
+        RecordingError: It is not a recording, is damaged, or takes too much memory.
     """
     reader = ParquetReader(file)
     header = read_header(reader.header, budget)

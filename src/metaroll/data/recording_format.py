@@ -116,7 +116,7 @@ def read_header(text: str | bytes, budget: Budget) -> dict[str, Any]:
         budget: Memory that it may take.
 
     Raises:
-        DamagedFileError: It is no JSON, none that this version can read, or takes too much.
+        DamagedFileError: It is not JSON, none that this version can read, or takes too much.
         ValueError: Its rollout bounds do not fit its length.
     """
     header = parse_json(text, budget.beside())

@@ -30,8 +30,8 @@ def discounted_value(rollout: StepSequence, gamma: float) -> Array:
         ``(N,)``, array or tensor as the rewards are.
 
     Raises:
-        TypeError: ``rollout`` is no StepSequence.
-        ValueError: It is a loose batch, or ``gamma`` is none.
+        TypeError: ``rollout`` is not a StepSequence.
+        ValueError: It is a loose batch, or ``gamma`` is not a number.
     """
     _check_rollout("rollout", rollout)
     return discounted_reverse_cumsum_ragged(_one_per_step(rollout.rewards), rollout.rollout_bounds, gamma)
@@ -50,7 +50,7 @@ def discounted_values(rollouts: Sequence[StepSequence], gamma: float, data_forma
         default dtype, or an array in the dtype of the rewards.
 
     Raises:
-        ValueError: There is no rollout, or ``gamma`` is none.
+        ValueError: There is no rollout, or ``gamma`` is not a number.
     """
     rollouts = [rollouts] if isinstance(rollouts, StepSequence) else list(rollouts)
     if not rollouts:

@@ -53,7 +53,7 @@ class RolloutColumns:
         bounds: Where rollouts begin and end, ``(N + 1,)``.
         complete: Whether the last step of each is its end, bool ``(N,)``.
         infos: Constants of each rollout (``env_name``, ``domain_param``, ...); rollouts may share one dict.
-        own: Fields that not all of the rollouts have, or not at every step, by rollout; ``None`` where there are none.
+        own: Fields that not all of the rollouts have, or not at every step, by rollout; ``None`` if there are none.
         plans: The plan of each, where rollouts come from plans.
         common: Constants of all of them, as ``infos``.
         firsts: Steps that each rollout had taken before, ``(N,)``, where these are pieces; ``None``: they begin here.
@@ -91,7 +91,7 @@ class RolloutColumns:
         return self._sums[gamma]
 
     def rows(self, name: str, first: int, stop: int) -> slice:
-        """Where the rollouts ``first`` to ``stop`` lie in a column."""
+        """The slice of a column that holds the rollouts ``first`` to ``stop``."""
         begin, end = int(self.bounds[first]), int(self.bounds[stop])
         return slice(begin + first, end + stop) if name in WITH_FINAL else slice(begin, end)
 
@@ -316,14 +316,14 @@ class Rollouts(Sequence[StepSequence]):
         """The rollouts with these numbers, in this order; negative ones count from the end, a mask ``(N,)`` chooses.
 
         Raises:
-            TypeError: They are no whole numbers.
+            TypeError: They are not whole numbers.
             IndexError: There is no rollout of such a number, or a mask has another length.
         """
         chosen = row_numbers(numbers, len(self))
         return self._of_spans(_chosen_spans(self._spans, self._starts, chosen))
 
     def sorted_by(self, order: np.ndarray) -> Rollouts:
-        """The same rollouts, sorted by ``order (N,)``, in columns of their own."""
+        """The same rollouts, sorted by ``order (N,)``, in their own columns."""
         if len(order) != len(self):
             raise ShapeError(f"order must have one entry per rollout ({len(self)},), got {len(order)}")
         if not len(self):
@@ -334,15 +334,15 @@ class Rollouts(Sequence[StepSequence]):
         return Rollouts([_gathered(parts, np.concatenate(numbers)[np.argsort(order, kind="stable")])])
 
     def with_column(self, name: str, values: np.ndarray) -> Rollouts:
-        """The same rollouts with other values of a field, in columns of their own.
+        """The same rollouts with other values of a field, in their own columns.
 
         Args:
-            name: Of a field that all of them have, such as ``rewards``.
-            values: Those of all steps ``(sum T, ...)``; ``observations`` and ``states`` have one entry more for each
+            name: Name of a field that all of them have, such as ``rewards``.
+            values: Values of all steps ``(sum T, ...)``; ``observations`` and ``states`` have one entry more for each
                 rollout.
 
         Raises:
-            TypeError: ``values`` is no array.
+            TypeError: ``values`` is not an array.
             ShapeError: There are more or fewer values.
             UnknownNameError: There is no such field; flags are none.
         """
@@ -368,7 +368,7 @@ class Rollouts(Sequence[StepSequence]):
 
     @property
     def bounds(self) -> np.ndarray:
-        """Where rollouts begin and end among all steps, ``(N + 1,)``."""
+        """Boundaries of the rollouts among all steps, ``(N + 1,)``."""
         return self._cached("bounds", lambda: np.concatenate([[0], np.cumsum(self.lengths)]))
 
     @property
@@ -467,7 +467,7 @@ class Rollouts(Sequence[StepSequence]):
         """One field of each rollout as views of its column, ``(T, ...)`` (``(T + 1, ...)`` for ``observations``).
 
         Args:
-            name: Of the field, ``"terminated"`` or ``"truncated"``.
+            name: Name of the field, ``"terminated"`` or ``"truncated"``.
             default: For rollouts that do not have it.
 
         Raises:
@@ -519,7 +519,7 @@ _Span = tuple[RolloutColumns, int, int]
 
 
 def _cut_spans(spans: list[_Span], first: int, stop: int) -> list[_Span]:
-    """Those of the rollouts from ``first`` to before ``stop``: a cheap cut, of which a population takes hundreds."""
+    """The spans of the rollouts from ``first`` to before ``stop``; cheap, since populations need hundreds."""
     cut, begin = [], 0
     for part, a, b in spans:
         low, high = max(first - begin, 0), min(stop - begin, b - a)
@@ -530,7 +530,7 @@ def _cut_spans(spans: list[_Span], first: int, stop: int) -> list[_Span]:
 
 
 def _chosen_spans(spans: list[_Span], starts: np.ndarray, chosen: np.ndarray) -> list[_Span]:
-    """Those of the rollouts ``chosen (n,)``, in this order."""
+    """The spans of the rollouts ``chosen (n,)``, in this order."""
     span = np.searchsorted(starts, chosen, side="right") - 1
     firsts = np.array([first for _, first, _ in spans], dtype=np.int64)
     inside = chosen - starts[span] + firsts[span] if len(chosen) else chosen
@@ -570,7 +570,7 @@ def _gathered(parts: Sequence[RolloutColumns], numbers: np.ndarray) -> RolloutCo
     lengths = whole.lengths[numbers]
     bounds = np.concatenate([[0], np.cumsum(lengths)])
     steps = np.repeat(whole.bounds[:-1][numbers] - bounds[:-1], lengths) + np.arange(bounds[-1])
-    begins = whole.bounds[:-1] + np.arange(len(whole))  # of fields that have an entry more for each rollout
+    begins = whole.bounds[:-1] + np.arange(len(whole))  # for fields with one more entry per rollout
     offset = begins[numbers] - bounds[:-1] - np.arange(len(numbers))
     finals = np.repeat(offset, lengths + 1) + np.arange(bounds[-1] + len(numbers))
     fields = {name: _cut(whole.column(name), finals if name in WITH_FINAL else steps) for name in shared}
@@ -598,7 +598,7 @@ def _gathered(parts: Sequence[RolloutColumns], numbers: np.ndarray) -> RolloutCo
 
 
 def _infos_of(parts: Sequence[RolloutColumns]) -> tuple[list[Mapping[str, Any]], dict[str, Any]]:
-    """``infos`` of all rollouts, and what is common to them; rollouts get the entries in which their parts differ."""
+    """``infos`` of all rollouts, and their common entries; rollouts get the entries in which their parts differ."""
     entries = [{name: id(value) for name, value in part.common.items()} for part in parts]
     if all(entry == entries[0] for entry in entries):
         return [info for part in parts for info in part.infos], dict(parts[0].common)

@@ -1,4 +1,4 @@
-"""Pieces of rollouts as garage's paths, and what is known of episodes that are cut into them."""
+"""Pieces of rollouts as garage's paths, and statistics of the episodes that they are cut from."""
 
 from __future__ import annotations
 

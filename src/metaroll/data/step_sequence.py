@@ -41,7 +41,7 @@ class StepSequence(StepStorage, Sequence[Step]):
     for any other field) is exact and never comes from another rollout. A concatenation (``concat``) holds N rows of
     them and keeps the final entries of its sub-rollouts apart; ``get_rollout`` puts them back in place.
 
-    Arrays are used as they are, not copied.
+    Arrays are used unchanged, not copied.
 
     Args:
         complete: False if the last step is not the end of its rollout, as in a mini-batch.
@@ -161,7 +161,7 @@ class StepSequence(StepStorage, Sequence[Step]):
                 return self._select(np.arange(start, stop, stride))
             if stop <= start:
                 raise ShapeError(f"{index} selects no step of a rollout of {self._length} steps")
-            # All of it stays as it is; a part gets the entry after its last step back in place.
+            # All of it stays unchanged; a part gets the entry after its last step back in place.
             return self._range(start, stop, append_final=stop - start < self._length)
         if _is_list(index):
             return self._select(as_indices(index, self._length))
@@ -288,15 +288,15 @@ class StepSequence(StepStorage, Sequence[Step]):
             rollout: The data.
             fcn: The function, called as ``fcn(<fcn_arg_name>=array, **process_fcn_kwargs)``.
             fcn_arg_name: Name of the argument that takes the array.
-            fcn_arg_types: Types that are processed; the rest stays as it is (``torch.Tensor`` for format "torch").
+            fcn_arg_types: Types that are processed; the rest stays unchanged (``torch.Tensor`` for format "torch").
             include_fields: Names of the fields to process; ``None`` means all.
-            exclude_fields: Names of fields to leave as they are.
+            exclude_fields: Names of fields to leave unchanged.
             **process_fcn_kwargs: Other arguments of the function.
 
         Raises:
             DataError: A field to include or exclude does not exist.
             ShapeError: The function changed the number of entries.
-            TypeError: It is no function, or ``fcn_arg_types`` fits no field.
+            TypeError: It is not a function, or ``fcn_arg_types`` fits no field.
             ValueError: ``fcn_arg_name`` is among the other arguments.
         """
         if not callable(fcn):
@@ -384,12 +384,12 @@ class StepSequence(StepStorage, Sequence[Step]):
 
     @classmethod
     def from_pandas(cls, df: Any, env_spec: EnvSpec, continuous: bool = True, task: Any = None) -> StepSequence:
-        """A rollout from a table with one row per step and one for what follows the last step.
+        """A rollout from a table with one row per step and one for the entries after the last step.
 
         The labels of ``env_spec`` pick the columns of observations, actions and states; without labels, or where the
         table does not have them, these are the columns that ``to_pandas`` writes for their spaces (``observations[0]``,
         ``actions.gripper``). States may be absent. The column "rewards" holds the rewards, "done", "terminated" and
-        "truncated" the ends. Any other column is a field of its own, but ``name[0]``, ``name[1]``, ... together are the
+        "truncated" the ends. Any other column is a separate field, but ``name[0]``, ``name[1]``, ... together are the
         field ``name``, ``name.key`` an entry of it. Columns may be filled up with missing values at their end. The
         number of steps is that of the actions, at most one less than that of the rows; an action in the last row is
         left out.
@@ -410,13 +410,13 @@ class StepSequence(StepStorage, Sequence[Step]):
         Raises:
             DataError: A labeled column is missing.
             ShapeError: Columns are of lengths that do not fit together.
-            TypeError: ``df`` is no data frame, ``env_spec`` no ``EnvSpec``, or ``task`` has no ``step_rew``.
+            TypeError: ``df`` is not a data frame, ``env_spec`` no ``EnvSpec``, or ``task`` has no ``step_rew``.
             ValueError: Columns are named ambiguously, or hold no numbers where there must be some.
         """
         return cls(continuous=continuous, data_format="numpy", **frame_to_fields(df, env_spec, continuous, task))
 
     def to_pandas(self, env_spec: EnvSpec | None = None) -> Any:
-        """A table with one row per step and one for what follows the last step; ``from_pandas`` reads it again.
+        """A table with one row per step and one for the entries after the last step; ``from_pandas`` reads it again.
 
         Needs pandas: ``pip install -e '.[tables]'``.
 
@@ -539,7 +539,7 @@ def _is_empty(value: Any) -> bool:
         return False  # an empty one is an element of an empty Dict or Tuple space
     try:
         return len(value) == 0
-    except TypeError:  # what has no length is no list that could be empty
+    except TypeError:  # what has no length is not a list that could be empty
         return False
 
 

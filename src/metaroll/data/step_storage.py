@@ -1,4 +1,4 @@
-"""Storage behind ``StepSequence``: fields by name, the ends of rollouts, and what follows each step."""
+"""Storage behind ``StepSequence``: fields by name, the ends of rollouts, and the successor of each step."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ARGUMENTS = ("complete", "self")
 """Arguments of the constructor besides fields and attributes."""
 
 _ATTRIBUTES = ("continuous", "rollout_info", *ARGUMENTS)
-_SEQUENCE_METHODS = ("count", "index")  # of collections.abc.Sequence: a field of such a name is worth more
+_SEQUENCE_METHODS = ("count", "index")  # of collections.abc.Sequence; fields of these names take precedence
 
 
 class StepStorage(ABC):
@@ -159,7 +159,7 @@ class StepStorage(ABC):
         raise AttributeError(f"{type(self).__name__} has no attribute or field {name!r}")
 
     def __getstate__(self) -> dict[str, Any]:
-        if self._place is not None:  # all that ran with it shall not travel with it
+        if self._place is not None:  # pickles must not include everything that ran with it
             self._fill()
         return vars(self)
 
@@ -177,7 +177,7 @@ class StepStorage(ABC):
         Raises:
             DataError: There is such a field already.
             ShapeError: It has another number of entries.
-            TypeError: The name is no text.
+            TypeError: The name is not a string.
             ValueError: The name means something else, or a tensor requires gradients.
         """
         if not isinstance(name, str):
@@ -237,7 +237,7 @@ class StepStorage(ABC):
         return map_leaves(successors, getattr(self, name))
 
     def get_final_values(self, name: str, default: float | None = None) -> Any:
-        """Entries of a field after the last step of each sub-rollout, ``(R, ...)``; ``default`` where there is none.
+        """Entries of a field after the last step of each sub-rollout, ``(R, ...)``; ``default`` if there is none.
 
         Raises:
             DataError: There is no such field, or an entry is not stored and there is no ``default``.
@@ -388,7 +388,7 @@ def as_indices(index: Any, length: int) -> np.ndarray:
     Raises:
         IndexError: One lies outside.
         ShapeError: A mask has another shape.
-        TypeError: They are no integers.
+        TypeError: They are not integers.
     """
     if isinstance(index, torch.Tensor):
         index = index.detach().cpu().numpy()

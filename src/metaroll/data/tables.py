@@ -1,4 +1,4 @@
-"""The door to pandas, and what pyarrow writes: columns become data frames and parquet files.
+"""The door to pandas, and writing with pyarrow: columns become data frames and parquet files.
 
 ``doors/parquet_files.py`` reads them.
 """
@@ -69,7 +69,7 @@ def _series(pd: Any, column: Column) -> Any:
 
 
 def make_table(columns: Sequence[Column], header: str) -> Any:
-    """An arrow table; ``header`` goes into the metadata of its schema. ``RecordingError`` names what does not fit."""
+    """An arrow table; ``header`` goes into the metadata of its schema. ``RecordingError`` names unfit columns."""
     pa = import_arrow()
     cells = [_arrow(pa, column) for column in columns]
     schema = pa.schema([(column.name, cell.type) for column, cell in zip(columns, cells, strict=True)])
@@ -84,7 +84,7 @@ def _sum_of(text: bytes) -> bytes:
 def write_table(table: Any, file: BinaryIO) -> None:
     """Write an arrow table as parquet."""
     pa = import_arrow()
-    # Through memory: an error of the file system then keeps its own type.
+    # Written in memory first, so that errors of the file system keep their type.
     buffer = pa.BufferOutputStream()
     pa.parquet.write_table(table, buffer, write_page_checksum=True)
     file.write(buffer.getvalue())
@@ -114,7 +114,7 @@ def _arrow(pa: Any, column: Column) -> Any:
 
 @final
 class ParquetReader:
-    """Reads a parquet file that ``write_table`` wrote: what it declares first, then its values.
+    """Read a parquet file of ``write_table``: first its declarations, then its values.
 
     Args:
         file: The open file.
@@ -136,7 +136,7 @@ class ParquetReader:
         """The header in the metadata of the schema."""
 
     def read(self, columns: Sequence[Column], budget: Budget) -> list[np.ndarray]:
-        """The values ``(rows,)`` of all columns, which must be ``columns``; what is absent is zero.
+        """The values ``(rows,)`` of all columns, which must be ``columns``; absent ones are zero.
 
         Raises:
             DamagedFileError: Columns are others, values are missing, or texts take too much memory.

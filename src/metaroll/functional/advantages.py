@@ -92,10 +92,10 @@ def shaped_advantages(
         advantages: Any shape.
         normalize: Whether to normalize.
         positive: Whether to shift.
-        mask: What counts, in the shape of ``advantages``; the rest becomes 0. ``None``: all.
+        mask: True for entries that count, in the shape of ``advantages``; others become 0. ``None``: all.
 
     Returns:
-        float64 in the shape of ``advantages``, in memory of its own.
+        float64 in the shape of ``advantages``, in its own memory.
     """
     valid = advantages.astype(np.float64) if mask is None else advantages[mask].astype(np.float64)
     if normalize:

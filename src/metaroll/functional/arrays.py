@@ -18,7 +18,7 @@ def to_numpy(name: str, data: Any) -> np.ndarray:
     bfloat16, which NumPy has not, becomes float32.
 
     Raises:
-        TypeError: They are no real numbers.
+        TypeError: They are not real numbers.
     """
     if isinstance(data, torch.Tensor):
         data = data.detach().cpu()
@@ -51,7 +51,7 @@ def like(result: np.ndarray, data: Any, *others: Any) -> Array:
 
     Args:
         result: Numbers of any shape ``(...)``.
-        data: What they were computed from: array, tensor, list or number.
+        data: The argument that they were computed from: array, tensor, list or number.
         others: More of it; the dtype is then the one that holds all of them.
     """
     if isinstance(data, torch.Tensor):

@@ -136,9 +136,9 @@ def resamples(data: np.ndarray, num_reps: int, generator: Generator = None) -> I
 
 
 def resample_blocks(num_reps: int, numbers: int, generator: Generator) -> Iterator[tuple[int, np.random.Generator]]:
-    """Sizes of blocks that together make ``num_reps`` resamples of ``numbers`` numbers, and what to draw them with.
+    """Sizes of blocks that together make ``num_reps`` resamples of ``numbers`` numbers, with the generator.
 
-    How many resamples are held at once does not change them: generators give the same integers in one go or in parts.
+    The size of blocks does not affect resamples: a generator gives the same integers at once or in parts.
     """
     drawn = as_generator(generator)
     size = max(1, _BLOCK_NUMBERS // max(1, numbers))
@@ -264,7 +264,7 @@ def _studentized(
 def _in_known(
     bounds: Callable[[np.ndarray, Any], Any], replications: np.ndarray, stat: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """``bounds(values, entry of stat)`` of the values of each column that are not NaN; NaN where there is none."""
+    """``bounds(values, entry of stat)`` of the values of each column that are not NaN; NaN if there is none."""
     if not np.isnan(replications).any():
         return bounds(replications, stat)
     low, high = np.full_like(stat, math.nan), np.full_like(stat, math.nan)

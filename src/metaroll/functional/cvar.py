@@ -28,14 +28,14 @@ def check_epsilon(epsilon: Any) -> float:
     """``epsilon``, the share that is kept, as a float, if it lies in (0, 1]; 1 keeps everything.
 
     Raises:
-        TypeError: It is no number.
+        TypeError: It is not a number.
         ValueError: It lies outside, or is NaN.
     """
     return check_number("epsilon", epsilon, 0.0, 1.0, above_low=True)
 
 
 def cvar_count(n: int, epsilon: float) -> int:
-    """How many of ``n`` returns make up the worst fraction ``epsilon``: ``ceil(n * epsilon)``, at least 1.
+    """Number of the ``n`` returns in the worst fraction ``epsilon``: ``ceil(n * epsilon)``, at least 1.
 
     Raises:
         ValueError: ``n`` is below 1, or ``epsilon`` not in (0, 1].
@@ -44,7 +44,7 @@ def cvar_count(n: int, epsilon: float) -> int:
 
 
 def least_count(min_count: int, epsilon: float) -> int:
-    """How many returns to sample, so that their worst fraction ``epsilon`` holds at least ``min_count``.
+    """Number of returns to sample, so that their worst fraction ``epsilon`` holds at least ``min_count``.
 
     ``ceil(min_count / epsilon)``. With fewer, ``min_count`` may be kept as well (of 11 the
     worst tenth are 2), but they would be a larger share than was asked for (2 of 11 are 18 %).

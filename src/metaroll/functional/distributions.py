@@ -71,9 +71,10 @@ def squashed_sample(
     Reparameterized. It is ``tanh_gaussian_log_prob``: with ``u`` a function of ``n`` its square term is ``-n^2 / 2``, a
     constant.
     """
+    # u = mean + sigma n, and ln N(u; mean, sigma^2) of each entry, (..., act_dim)
     pre_tanh = mean + log_std.exp() * noise
     log_normal = -0.5 * noise.square() - log_std - _HALF_LOG_2PI
-    # Both terms in one sum over the entries; see tanh_log_det.
+    # ln(1 - tanh(u)^2), (..., act_dim), see tanh_log_det; both terms in one sum over the entries
     log_det = 2.0 * (_LOG_2 - pre_tanh - F.softplus(-2.0 * pre_tanh))
     return torch.tanh(pre_tanh), (log_normal - log_det).sum(-1)
 
@@ -85,18 +86,19 @@ def squashed_sample_gradients(
     grad_action: torch.Tensor,
     grad_log_prob: torch.Tensor | float,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Gradients ``(..., act_dim)`` of mean and log_std, from those of what ``squashed_sample`` gave.
+    """Gradients ``(..., act_dim)`` w.r.t. mean and log_std, from those w.r.t. the results of ``squashed_sample``.
 
     ``da/du = 1 - a^2``, ``d ln p/du = 2 a``, ``du/dlog_std = exp(log_std) n`` and, with ``u`` fixed,
     ``d ln p/dlog_std = -1``.
 
     Args:
-        log_std: As given, ``(..., act_dim)``.
-        noise: As given, ``(..., act_dim)``.
-        action: What was drawn, ``(..., act_dim)``.
-        grad_action: Gradient of that, ``(..., act_dim)``.
-        grad_log_prob: Gradient of the log-density, ``(..., 1)`` or the same everywhere.
+        log_std: Argument of ``squashed_sample``, ``(..., act_dim)``.
+        noise: Argument of ``squashed_sample``, ``(..., act_dim)``.
+        action: The sampled action a, ``(..., act_dim)``.
+        grad_action: ``dL/da``, ``(..., act_dim)``.
+        grad_log_prob: ``dL/d ln p``, ``(..., 1)``, or one number.
     """
+    # dL/dmean = dL/da (1 - a^2) + dL/dln p 2 a, and dL/dlog_std = dL/dmean sigma n - dL/dln p, (..., act_dim) each
     grad_mean = grad_action * (1.0 - action.square()) + (2.0 * grad_log_prob) * action
     return grad_mean, grad_mean * (log_std.exp() * noise) - grad_log_prob
 
@@ -194,7 +196,7 @@ class SquashedGaussian(ActionDistribution):
     half_range: Tensor
 
     def log_prob(self, actions: Tensor) -> Tensor:
-        """As ``ActionDistribution``; actions at a bound count as the next number inside."""
+        """See ``ActionDistribution``; actions at a bound count as the next number inside."""
         limit = 1.0 - torch.finfo(actions.dtype).eps
         pre_tanh = torch.atanh(((actions - self.center) / self.half_range).clamp(-limit, limit))
         return tanh_gaussian_log_prob(pre_tanh, self.mean, self.log_std) - self.half_range.log().sum()

@@ -43,7 +43,7 @@ def sample_from_hyper_sphere_surface(
         Tensor of the default dtype with L2-norm 1, shape ``(d,)``, or ``(num_samples, d)``.
 
     Raises:
-        TypeError: A number is no integer.
+        TypeError: A number is not an integer.
         ValueError: There is no such method, or it cannot draw in that many dimensions.
     """
     dim = check_whole("num_dim", num_dim)

@@ -19,7 +19,7 @@ __all__ = ["compile_all", "compiled", "register"]
 _HOT = 100_000_000
 """Numbers after which a loop is compiled: NumPy takes 5 to 15 ns for each."""
 _PER_CALL = 500
-"""Numbers that a call counts besides its own, for what every call costs."""
+"""Numbers added to those of each call, for its overhead."""
 
 _LOOPS: dict[str, Any] = {}  # compiled ones; None where numba is missing or does not work
 _asked: dict[str, int] = {}
@@ -37,7 +37,7 @@ def compiled(name: str, size: int) -> Callable[..., Any] | None:
 
 
 def register(name: str, source: Callable[..., None], signature: str) -> None:
-    """Add a loop of another module, as numba takes it: what knows a system has its loops, too."""
+    """Add a loop of another module, with its numba signature: modules of systems define their own loops."""
     _SOURCES[name] = (source, signature)
 
 
@@ -126,7 +126,7 @@ def _state_features(
     flat: np.ndarray,
     stride: int,
 ) -> None:
-    """``functional.regression.state_features``: what is made of ``rows[i]`` begins at ``flat[i * stride]``."""
+    """``functional.regression.state_features``: the features of ``rows[i]`` begin at ``flat[i * stride]``."""
     width = obs.shape[1]
     for i in range(len(rows)):
         x, row = obs[rows[i]], flat[i * stride : i * stride + 2 * width + 4]
@@ -167,7 +167,7 @@ def _warp_by_steps(x: np.ndarray, y: np.ndarray, weights: np.ndarray, buffers: n
     Args:
         x: First series, number by number, ``(P, D, n)``; D is 1 or a multiple of 4 (with zeros).
         y: Second series, likewise, from its last step to the first, ``(P, D, m)``.
-        weights: Of the distance of the cell in which a move (1, 1), (1, 0) or (0, 1) ends, ``(3,)``.
+        weights: Weights of the distance of the cell in which a move (1, 1), (1, 0) or (0, 1) ends, ``(3,)``.
         buffers: Infinite numbers: memory for three diagonals of least costs, and for distances, ``(7, n + 2)``.
         last: Filled with the result.
     """

@@ -36,7 +36,7 @@ def gen_shuffled_batch_idcs(batch_size: int, data_size: int, *, generator: Gener
         Iterator of lists, e.g. ``[0, 3], [2, 1], [4]`` for 2 of 5.
 
     Raises:
-        TypeError: A number is no integer.
+        TypeError: A number is not an integer.
         ValueError: ``batch_size`` is below 1.
     """
     size, total = check_whole("batch_size", batch_size), check_whole("data_size", data_size, low=0)
@@ -59,7 +59,7 @@ def gen_ordered_batch_idcs(
         Iterator of lists: ``[0, 1], [2, 3], [4]`` for 2 of 5, and e.g. ``[2, 3], [0, 1], [4]`` if not ``sorted``.
 
     Raises:
-        TypeError: A number is no integer.
+        TypeError: A number is not an integer.
         ValueError: ``batch_size`` is below 1.
     """
     size, total = check_whole("batch_size", batch_size), check_whole("data_size", data_size, low=0)
@@ -80,7 +80,7 @@ def gen_ordered_batches(inp: Iterable[Any], batch_size: int) -> Iterator[list[An
         Iterator of lists.
 
     Raises:
-        TypeError: A number is no integer.
+        TypeError: A number is not an integer.
         ValueError: ``batch_size`` is below 1.
     """
     size = check_whole("batch_size", batch_size)
@@ -100,7 +100,7 @@ def shuffled_ordered_batches(inp: Iterable[Any], batch_size: int, *, generator: 
         List of lists.
 
     Raises:
-        TypeError: A number is no integer.
+        TypeError: A number is not an integer.
         ValueError: ``batch_size`` is below 1.
     """
     batches = list(gen_ordered_batches(inp, batch_size))
@@ -132,7 +132,7 @@ def draw_followed_steps(bounds: np.ndarray, batch_size: int, *, generator: Gener
 
 
 def ordered_batch_edges(length: int, batch_size: int | None = None, num_batches: int | None = None) -> list[int]:
-    """Where batches of neighbors begin, then ``length``; give one of ``batch_size`` and ``num_batches``.
+    """Boundaries of batches of neighbors, the last one ``length``; set one of ``batch_size`` and ``num_batches``.
 
     Args:
         length: Number of samples.

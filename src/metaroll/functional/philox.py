@@ -9,7 +9,7 @@ in the last bit); these may differ between kinds of processors, as all of NumPy'
 Layout of a stream: block ``b`` of four 32-bit words is Philox of the counter ``(b mod 2**32, keys[2], role + 256 * (b
 div 2**32), keys[3])`` under the key ``(keys[0], keys[1])``. A float32 takes one word (position ``p`` lies in block
 ``p // 4``), a float64 two words (block ``p // 2``). Numbers of different kinds that are drawn from one role share
-words: give each kind of number a role of its own.
+words: give each kind of number its own role.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _rounds(even: np.ndarray, odd: np.ndarray, keys: np.ndarray) -> Words:
     Args:
         even: Words 0 and 2 of the counters, shape ``(2, B, n)``.
         odd: Words 1 and 3.
-        keys: Of all rounds, ``(rounds, 2, 1, n)``.
+        keys: Keys of all rounds, ``(rounds, 2, 1, n)``.
 
     Returns:
         Four contiguous uint32 arrays ``(B, n)``.
@@ -149,7 +149,7 @@ def stream_keys(seeds: Any) -> np.ndarray:
 
     Raises:
         ShapeError: The shape is not ``(N, 3)``.
-        TypeError: They are no integers.
+        TypeError: They are not integers.
         ValueError: One of them is negative.
     """
     table = _seed_table(seeds)
@@ -200,7 +200,7 @@ def uniforms(keys: np.ndarray, role: int, start: Any, count: int, dtype: Any = n
         Shape ``(N, count)``.
 
     Raises:
-        TypeError: ``dtype`` is another, or positions are no integers.
+        TypeError: ``dtype`` is another, or positions are not integers.
         ValueError: ``role`` or a position lies outside.
     """
     single = _is_single(dtype)
@@ -226,7 +226,7 @@ def normals(keys: np.ndarray, role: int, start: Any, count: int, dtype: Any = np
         Shape ``(N, count)``.
 
     Raises:
-        TypeError: ``dtype`` is another, or positions are no integers.
+        TypeError: ``dtype`` is another, or positions are not integers.
         ValueError: ``role`` or a position lies outside.
     """
     single = _is_single(dtype)
@@ -248,7 +248,7 @@ def normals_block(keys: np.ndarray, role: int, start: Any, num_steps: int, dim: 
         float32, shape ``(K, N, D)``.
 
     Raises:
-        TypeError: Positions are no integers.
+        TypeError: Positions are not integers.
         ValueError: ``role`` or a position lies outside.
     """
     num_steps, dim = check_whole("num_steps", num_steps), check_whole("dim", dim)
@@ -271,7 +271,7 @@ def integers32(keys: np.ndarray, role: int, count: int, start: Any = 0) -> np.nd
         uint32, shape ``(N, count)``.
 
     Raises:
-        TypeError: Positions are no integers.
+        TypeError: Positions are not integers.
         ValueError: ``role`` or a position lies outside.
     """
     return _by_rows(_draw(keys, role, start, count, 4, np.dtype(np.uint32), _integers32))
@@ -281,7 +281,7 @@ def torch_uniforms(keys: torch.Tensor, role: int, start: torch.Tensor, count: in
     """``uniforms`` on the device of ``keys``, with the same bits.
 
     Args:
-        keys: Those of ``stream_keys`` as int64 ``(N, 4)``.
+        keys: Keys from ``stream_keys`` as int64 ``(N, 4)``.
         role: Which of the row's streams.
         start: First position of each row, int64 ``(N,)``.
         count: Numbers per row.

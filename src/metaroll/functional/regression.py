@@ -89,7 +89,7 @@ def solve_ridge(gram: np.ndarray, moments: np.ndarray, coefficient: float) -> np
     solution = _by_cholesky(gram + ridges, moments)
     if solution is not None:
         return solution
-    if gram.ndim > 2:  # each by itself, so that one does not change the others
+    if gram.ndim > 2:  # separately, so that one does not change the others
         return np.stack([solve_ridge(g, m, coefficient) for g, m in zip(gram, moments, strict=True)])
     smallest = max(coefficient, np.finfo(float).eps * float(np.trace(gram)), np.finfo(float).tiny)
     for power in range(1, _TRIES + 1):
@@ -132,7 +132,7 @@ def cross_fitted_ridge(features: np.ndarray, targets: np.ndarray, folds: np.ndar
     (Hastie, Tibshirani and Friedman 2009, eq. 7.64), which leaks the row's own target given ``y_hat``.
 
     Args:
-        features: Of about unit scale, ``(n, k)``.
+        features: Features of about unit scale, ``(n, k)``.
         targets: ``(n, d)``.
         folds: Index of the fold of each row, ``(n,)``; two folds or more.
     """
@@ -186,7 +186,7 @@ def grams_of_blocks(blocks: np.ndarray, firsts: np.ndarray) -> np.ndarray:
     """``F^T F`` of the rows ``F`` of M tables that are cut into blocks; a third of each is mirrored.
 
     Args:
-        blocks: Those of all tables, ``(n, rows, F)``.
+        blocks: Blocks of all tables, ``(n, rows, F)``.
         firsts: The first block of each table, from 0 on, ``(M,)``.
 
     Returns:
@@ -249,7 +249,7 @@ def state_features(
     loop = compiled("state_features", features.size)
     if loop is not None and steps.dtype.kind in "iu" and features.strides[1] == features.itemsize:
         stride = features.strides[0] // features.itemsize
-        # Contiguous from the first number to the last, as the loop wants it; the gaps between rows stay as they are.
+        # Contiguous from the first number to the last, as the loop wants it; the gaps between rows stay unchanged.
         flat = as_strided(features, (max(0, (count - 1) * stride + features.shape[1]),), (features.itemsize,))
         loop(
             np.require(observations, np.float64, ["C", "W"]),

@@ -38,7 +38,7 @@ def check_bounds(bounds: Any, length: int) -> np.ndarray:
     """Rollout bounds as integers, shape ``(N+1,)``: they start at 0, end at ``length`` and strictly increase.
 
     Raises:
-        ValueError: They do not, or are no integers.
+        ValueError: They do not, or are not integers.
     """
     array = np.asarray(bounds.detach().cpu() if isinstance(bounds, torch.Tensor) else bounds)
     if array.ndim != 1 or array.size < 2 or not np.issubdtype(array.dtype, np.integer):
@@ -59,7 +59,7 @@ def reverse_scan(data: np.ndarray, discount: float, ends: np.ndarray | None = No
         ends: Bool, shape ``(T,)`` or that of ``data``; where true, ``y_t = x_t``.
 
     Returns:
-        float64 array, shape ``(T, ...)``, of its own memory.
+        float64 array, shape ``(T, ...)``, in its own memory.
     """
     x = np.asarray(data, dtype=np.float64)
     if discount == 0.0 or not len(x):
@@ -83,7 +83,7 @@ def segment_bounds(ends: np.ndarray) -> np.ndarray:
 
 
 def scan_in_place(y: np.ndarray, discount: float, bounds: np.ndarray) -> None:
-    """``reverse_scan`` of a concatenation of rollouts, each by itself, overwriting it.
+    """``reverse_scan`` of each rollout in a concatenation, in place.
 
     In NumPy, all rollouts are stepped through side by side from their last steps, the longest ones first; with few
     rollouts, or where few are left, one by one. numba's loop and both ways of NumPy's give the same bits.
@@ -114,7 +114,7 @@ def _scan_copy(data: np.ndarray, discount: float, bounds: np.ndarray) -> np.ndar
 
 
 def _scan_one(y: np.ndarray, discount: float, first: int, stop: int, carry: float | None = None) -> None:
-    """One rollout in place; ``carry`` is what follows its last step here, if anything."""
+    """One rollout in place; ``carry`` is the value after its last step, if any."""
     # Python floats: about as fast as a compiled filter for the usual few hundred steps, and no import of scipy.signal.
     values = y[first:stop][::-1].tolist()
     value = values[0] if carry is None else values[0] + discount * carry
@@ -167,7 +167,7 @@ def discounted_reverse_cumsum(data: Any, gamma: float) -> np.ndarray:
 
     Raises:
         ShapeError: ``data`` is a single number.
-        TypeError: ``data`` holds no real numbers, or ``gamma`` is none.
+        TypeError: ``data`` does not hold real numbers, or ``gamma`` is not a number.
         ValueError: ``gamma`` lies outside.
     """
     gamma = check_unit_interval("gamma", gamma)
@@ -190,7 +190,7 @@ def discounted_reverse_cumsum_ragged(data: Any, bounds: Any, gamma: float) -> Ar
 
     Raises:
         ShapeError: ``data`` has another shape.
-        TypeError: ``data`` holds no real numbers, or ``gamma`` is none.
+        TypeError: ``data`` does not hold real numbers, or ``gamma`` is not a number.
         ValueError: ``gamma`` lies outside, or ``bounds`` do not increase strictly from 0 to T.
     """
     gamma = check_unit_interval("gamma", gamma)
@@ -212,7 +212,7 @@ def discounted_sum(data: Any, gamma: float) -> Any:
 
     Raises:
         ShapeError: ``data`` is a single number.
-        TypeError: ``data`` holds no real numbers, or ``gamma`` is none.
+        TypeError: ``data`` does not hold real numbers, or ``gamma`` is not a number.
         ValueError: ``gamma`` lies outside.
     """
     gamma = check_unit_interval("gamma", gamma)

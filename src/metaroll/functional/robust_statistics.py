@@ -220,7 +220,7 @@ def _improvement(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def _stratified(runs: np.ndarray, size: int, generator: np.random.Generator) -> np.ndarray:
-    """Resamples ``(size, N, M)`` of ``runs (N, M)``, drawn in each column by itself."""
+    """Resamples ``(size, N, M)`` of ``runs (N, M)``, drawn separately in each column."""
     chosen = generator.integers(0, len(runs), size=(size, *runs.shape))
     return runs[chosen, np.arange(runs.shape[1])]
 

@@ -45,7 +45,7 @@ def sequence(x_init: Start, iterations: int, iterator_function: Rule, dtype: typ
         The last element, a number if d is 1, else shape ``(d,)``; and all of them, shape ``(n+1, d)``.
 
     Raises:
-        TypeError: ``iterator_function`` is no function, or ``x_init`` no number.
+        TypeError: ``iterator_function`` is not a function, or ``x_init`` is not a number.
         ShapeError: A row has another shape than ``x_init``.
         ValueError: An element does not fit into ``dtype``.
     """
@@ -66,7 +66,7 @@ def sequence_const(x_init: Start, iter: int, dtype: type = int) -> tuple[Element
         The last element, and all of them, shape ``(iter+1, d)``, as in ``sequence``.
 
     Raises:
-        TypeError: ``x_init`` is no number, or ``iter`` no integer.
+        TypeError: ``x_init`` is not a number, or ``iter`` is not an integer.
         ValueError: An element does not fit into ``dtype``, or ``iter`` is negative.
     """
     return _numbered(x_init, iter, lambda x_seq, i, x_0: x_0, dtype)

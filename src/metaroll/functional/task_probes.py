@@ -16,7 +16,7 @@ _MOST_INPUTS = 12
 
 
 class Reading(NamedTuple):
-    """How well one parameter of the task can be predicted from a point.
+    """Accuracy with which one parameter of the task can be predicted from a point.
 
     Attributes:
         r_squared: Share of its variance explained in held-out tasks; at most 1, 0 means nothing.

@@ -1,1 +1,1 @@
-"""Simulations in, posteriors over simulator parameters out, with checks of what they claim."""
+"""Simulations in, posteriors over simulator parameters out, with checks of their calibration."""

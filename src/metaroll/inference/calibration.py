@@ -154,7 +154,7 @@ class _Judged(NamedTuple):
     """Deviations of the posteriors of one parameter from calibrated ones.
 
     Attributes:
-        p_value: Of the null hypothesis that they are calibrated.
+        p_value: p-value of the null hypothesis that they are calibrated.
         coverage: Share of truths within intervals of nominal level ``_LEVEL``.
         centered: Coverage after removing the shift.
         shift: Mean normal score of the truths, in posterior deviations.
@@ -176,7 +176,7 @@ class _Judged(NamedTuple):
         """Deviations that matter, in words."""
         shifted = abs(self.shift) >= _SHIFT
         held = self.centered if shifted else self.coverage
-        # Intervals that often miss the truth are not called too wide, only shifted.
+        # Intervals that often miss the truth are reported as shifted, not as too wide.
         wide = held > _WIDE and self.coverage >= _NARROW
         deviations = ["too narrow"] if held < _NARROW else ["too wide"] if wide else []
         deviations += [_SHIFTED] if shifted else []

@@ -56,7 +56,7 @@ def check_posterior(
     num_predictive: int = 200,
     alpha: float = 0.01,
 ) -> Verdict:
-    """Simulate with known parameters, compare these with their posteriors, and report what is wrong.
+    """Simulate with known parameters, compare these with their posteriors, and report discrepancies.
 
     *Calibration*: ranks of the true parameters (simulation-based calibration), expected coverage (TARP), and a local
     two-sample test (l-C2ST) at the observation, together with the number of simulations that support this part of the

@@ -137,7 +137,7 @@ class Embedding(ABC, nn.Module):
 
     @property
     def device(self) -> str:
-        """Where the embedding computes: ``"cpu"``, ``"cuda:0"``, ... (``to`` moves it)."""
+        """The device of the embedding: ``"cpu"``, ``"cuda:0"``, ... (``to`` moves it)."""
         return str(self.state_index.device)
 
     @property
@@ -188,7 +188,7 @@ class Embedding(ABC, nn.Module):
         return self._features(series.flatten(0, 1)).reshape(num_sets, num_rollouts * self.dim_output)
 
     def forward_one_batch(self, data_batch: torch.Tensor) -> torch.Tensor:
-        """Features of the rollouts of one parameter set, one after another: a row of what ``forward`` returns.
+        """Features of the rollouts of one parameter set, concatenated: a row of the result of ``forward``.
 
         Args:
             data_batch: The steps that downsampling kept, ``(R, T', D)``.
@@ -545,7 +545,7 @@ class RNNEmbedding(Embedding):
         self.output_size = check_whole("output_size", output_size)
         self.output_nonlin = output_nonlin
         hidden_size = check_whole("hidden_size", hidden_size)
-        with isolated_rng(0):  # torch's layers draw weights of their own, which init_param overwrites
+        with isolated_rng(0):  # torch's layers draw initial weights, which init_param overwrites
             self.rnn_layers: nn.RNNBase = recurrent_network_type(
                 input_size=int(self.data_mask.sum()),
                 hidden_size=hidden_size,

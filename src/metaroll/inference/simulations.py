@@ -64,7 +64,7 @@ class Simulations(NamedTuple):
 
     @property
     def usable(self) -> Simulations:
-        """Those without NaN and infinity."""
+        """The simulations without NaN and infinity."""
         kept = self.succeeded
         return self if kept.all() else Simulations(self.thetas[kept], self.features[kept], self.names)
 
@@ -137,7 +137,7 @@ class SimulationStore:
                 self.num_made += len(thetas)
             else:
                 self.num_reused += min(len(part.thetas), num - done)
-                skip_call(simulate)  # later random numbers are the same as if it had been simulated
+                skip_call(simulate)  # later random numbers do not depend on whether it was simulated
             parts.append(part)
             done += len(part.thetas)
             if progress is not None:

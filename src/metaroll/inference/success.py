@@ -72,6 +72,7 @@ class SuccessModel(nn.Module):
                 chosen = slice(count, None)
                 if len(rows) - count > _BATCH:
                     chosen = torch.as_tensor(generator.integers(count, len(rows), _BATCH))
+                # L = -mean(y ln p(theta) + (1 - y) ln(1 - p(theta))), () over a batch of B simulations; Adam step
                 optimizer.zero_grad()
                 loss(model.net(rows[chosen])[:, 0], labels[chosen]).backward()
                 optimizer.step()

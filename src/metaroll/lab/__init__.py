@@ -1,4 +1,4 @@
-"""What people look at: the command line, displays, figures, reports, logs, real devices."""
+"""The parts that users see: the command line, displays, figures, reports, logs, real devices."""
 
 from metaroll.exports import lazy_exports
 

@@ -154,7 +154,7 @@ class RLAlgorithm(ABC):
 
     @abstractmethod
     def train(self, runner: Runner) -> float | None:
-        """Train for the epochs of ``runner``; returns the last average return (``None`` where there is none).
+        """Train for the epochs of ``runner``; returns the last average return (``None`` if there is none).
 
         Args:
             runner: Provides epochs, rollouts, evaluation and logging: ``for epoch in runner.step_epochs(): ...
@@ -168,7 +168,7 @@ class RLAlgorithm(ABC):
         """Called by ``metaroll.learners.base.train`` at the end of each epoch; returns the numbers to log.
 
         Args:
-            numbers: What the last ``update`` of the epoch returned.
+            numbers: The result of the last ``update`` of the epoch.
         """
         return numbers
 
@@ -206,7 +206,7 @@ class RLAlgorithm(ABC):
 
 @final
 class NOP(RLAlgorithm):
-    """No optimization performed: an algorithm that samples nothing and leaves its policy as it is."""
+    """No optimization performed: an algorithm that samples nothing and leaves its policy unchanged."""
 
     def init_opt(self) -> None:
         """Does nothing."""
@@ -486,7 +486,7 @@ class _SamplesTasks(Protocol):
 
 @runtime_checkable
 class _DrawsTasks(Protocol):
-    """What a ``TaskSampler`` has besides ``sample``."""
+    """Members of a ``TaskSampler`` besides ``sample``."""
 
     @property
     def updates(self) -> list[EnvUpdate] | None: ...

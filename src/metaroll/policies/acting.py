@@ -139,7 +139,7 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         return action, state, infos
 
     def _prepared(self, head: Head, own: np.ndarray, num_rows: int) -> Any:
-        """``head.prepared`` of its own parameter, cached while that is unchanged: it is needed at every step."""
+        """``head.prepared`` of the head's parameter, cached until that changes, since every step needs it."""
         key = (own.tobytes(), num_rows)
         kept, prepared = self._own_cache  # read atomically: other threads may act, too
         if kept != key:

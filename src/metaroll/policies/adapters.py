@@ -265,7 +265,7 @@ class ForeignPolicy(Policy):
         return take_rows(obs, row)
 
     def _action(self, action: Any) -> Any:
-        """The row of a batch of actions (see ``Policy.act``) for what the object returned."""
+        """The row of a batch of actions (see ``Policy.act``) for the object's result."""
         space = self.env_spec.action_space
         if isinstance(action, torch.Tensor):
             action = action.detach().cpu().numpy()

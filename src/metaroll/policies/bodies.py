@@ -1,6 +1,6 @@
 """Bodies of policies: from features (and a hidden state) to outputs, in NumPy rows, on torch, and as a pure function.
 
-A body has no modules of its own: it uses those of the policy, by name.
+A body does not own modules: it uses those of the policy, by name.
 """
 
 from __future__ import annotations

@@ -293,7 +293,7 @@ class ContextConditionedPolicy(Policy, FlatParameters, nn.Module):
     ) -> PolicyState:
         """One z per rollout, ``{"z": (N, L)}`` and the inner policy's state.
 
-        A context ``{"z": (L,)}`` is taken as it is; from ``{"z_mean", "z_var"}``, or from the prior for ``None``, z is
+        A context ``{"z": (L,)}`` is taken unchanged; from ``{"z_mean", "z_var"}``, or from the prior for ``None``, z is
         drawn with the rollout's generator.
         """
         z = np.empty((len(contexts), self.latent_dim), dtype=np.float32)

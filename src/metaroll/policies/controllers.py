@@ -35,7 +35,7 @@ class Controller(Policy):
 
     @property
     def info(self) -> PolicyInfo:
-        """It gets the domain parameters of the rollouts' environments, unless it assumes its own."""
+        """The controller gets the domain parameters of the rollouts' environments, unless it assumes its own."""
         return PolicyInfo(takes_domain_params=self._believed is None, draws=False)
 
     def acting_parameters(self) -> np.ndarray:
@@ -191,7 +191,7 @@ class CartPoleController(Controller):
         return np.where(np.abs(tilt) < self._capture, hold, swing)[:, None]
 
     def _acceleration(self, params: Params, *errors: np.ndarray) -> np.ndarray:
-        """What the cart is to do near upright, ``(N,)``."""
+        """The commanded acceleration of the cart near upright, ``(N,)``."""
         long_pole = params["pole_length"] > 0.25
         gains = zip(self._holding_short, self._holding_long, errors, strict=True)
         terms = [np.where(long_pole, long, short) * error for short, long, error in gains]
@@ -199,7 +199,7 @@ class CartPoleController(Controller):
 
 
 def _voltage(params: Params, acceleration: np.ndarray, x_dot: np.ndarray) -> np.ndarray:
-    """What gives a cart without load or friction this acceleration, against the motor's own braking, ``(N,)``."""
+    """Voltage for this acceleration of a cart without load or friction, against the motor's own braking, ``(N,)``."""
     gear, ratio, radius = params["gear_efficiency"], params["gear_ratio"], params["pinion_radius"]
     motor, back_emf = params["motor_efficiency"], params["motor_back_emf"]
     inertia = params["cart_mass"] + gear * ratio * ratio * params["motor_inertia"] / (radius * radius)

@@ -434,7 +434,7 @@ def _norms_if_apart(
     product: Callable[[Tensor], Tensor], gradient: Callable[[Tensor], Tensor], flat: Tensor, direction: Tensor
 ) -> tuple[float, float] | None:
     """Norms of ``product(flat)`` and of its finite differences of ``gradient``; ``None`` if they agree."""
-    with contextlib.suppress(Exception):  # a module may compute in float32 only
+    with contextlib.suppress(Exception):  # a module may support float32 only
         exact, step = product(flat), _SMALL_STEP * direction
         near = (gradient(flat + step) - gradient(flat - step)) / (2 * _SMALL_STEP)
         if (exact - near).norm() > _LARGEST_ERROR * near.norm():

@@ -19,7 +19,7 @@ class ActionScaling:
     """Maps entries with two bounds from [-1, 1] to these, and clips all entries to their bounds.
 
     Args:
-        bounds: Lower and upper bounds of the A entries; infinite where there is none.
+        bounds: Lower and upper bounds of the A entries; infinite if there is none.
 
     Attributes:
         bounds: The argument.

@@ -64,7 +64,7 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """The process id."""
         return self._process.pid
 
     @property
@@ -78,7 +78,7 @@ class Child:
         return [] if self._closed else self._lines.new()
 
     def last_words(self) -> str:
-        """Its output after the last line about progress, and what has killed it, if something has."""
+        """The output after the last line about progress, and the cause of death if the process was killed."""
         words, code = self._words if self._closed else self._lines.words(), self.returncode
         if code is None or code >= 0:
             return words
@@ -90,7 +90,7 @@ class Child:
         self._process.terminate()
 
     def close(self) -> None:
-        """Wait until it has ended, some seconds; then see to it, and to what it has started."""
+        """Wait some seconds until it has ended; then end it, with everything that it has started."""
         close_all([self])
 
     def _release(self) -> None:

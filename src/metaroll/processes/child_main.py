@@ -19,7 +19,7 @@ from collections.abc import Callable
 __all__ = ["GRACE_SECONDS", "main", "mark_by_limit"]
 
 GRACE_SECONDS = 5.0
-"""How long a child may take to end in order."""
+"""Seconds that a child may take to end in order."""
 
 _LOOK_MS = 1000
 
@@ -28,7 +28,7 @@ def main() -> None:
     """Call the function that the command line names, with its arguments in ``sys.argv``."""
     life, parent, how, limit, function, *arguments = sys.argv[1:]
     sys.argv = [function, *arguments]
-    os.set_inheritable(int(life), False)  # what this process starts must not hold it open
+    os.set_inheritable(int(life), False)  # children of this process must not hold it open
     mark_by_limit(int(limit))
     if how == "at-once":
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
@@ -59,7 +59,7 @@ def _kill_with(life: int) -> None:
     with contextlib.suppress(OSError):
         own = os.open(
             f"/proc/self/fd/{life}", os.O_RDONLY
-        )  # what is set belongs to an opened file, and others share it
+        )  # the flags belong to the open file, which other processes share
         os.dup2(own, life, inheritable=False)
         os.close(own)
         fcntl.fcntl(life, fcntl.F_SETOWN, -os.getpgrp() if _leads_group() else os.getpid())

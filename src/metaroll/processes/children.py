@@ -31,7 +31,7 @@ PIPE = subprocess.PIPE
 """Output goes to this process (``stdout`` and ``stderr`` of ``ChildProcess``)."""
 
 _REAP_S = 10.0
-"""How long the end of a killed process is waited for: one that hangs in the system (e.g. a dead disk) may never end."""
+"""Seconds to wait for the end of a killed process: one that hangs in the system (e.g. a dead disk) may never end."""
 
 
 @final
@@ -39,8 +39,8 @@ class ChildProcess:
     """A process of Python that calls a function of a module.
 
     However this process ends, the child ends: at once (killed, also where it is stopped or keeps Python's lock), or in
-    order (it gets SIGTERM, and some seconds). So does everything that it has started, in groups and sessions of their
-    own, too.
+    order (it gets SIGTERM, and some seconds). So does everything that it has started, also in other process groups and
+    sessions.
 
     Args:
         function: ``"module:name"``; called without arguments. What it returns is the exit status.
@@ -79,12 +79,12 @@ class ChildProcess:
             if value is not None:
                 variables[key] = value
         lineage = variables.get(guard.MARK_VARIABLE, "")
-        # It may end in order, where other things that this program starts end at once.
+        # It may shut down cleanly, while other children of this program end at once.
         variables[guard.MARK_VARIABLE] = (
             lineage.replace(_family.program, "") if _family.program else lineage
         ) + self._name
         self.stdout: IO[bytes] | None = None
-        """Its output, if it is piped."""
+        """The output, if it is piped."""
         self.stderr: IO[bytes] | None = None
         theirs = None
         try:
@@ -102,7 +102,7 @@ class ChildProcess:
                 env=variables,
                 cwd=folder,
                 pass_fds=(life, *pass_fds),
-                start_new_session=True,  # what a terminal sends is the parent's business
+                start_new_session=True,  # the parent handles the terminal's signals
             )
         except BaseException:
             self._release()
@@ -138,7 +138,7 @@ class ChildProcess:
         end_all([self])
 
     def _release(self) -> None:
-        """Close what belongs to it here."""
+        """Close its resources in this process."""
         self._ended = True
         _family.leave(self)
         if self._life is not None:
@@ -183,8 +183,8 @@ def watch_guard() -> None:
 
 @contextlib.contextmanager
 def last_words(text: str) -> Iterator[None]:
-    """Inside, ``text`` goes to standard error should this process end, as libraries in C end it: with no exception."""
-    # The speaker is no child that ends with this process: it waits for that end.
+    """Context in which ``text`` goes to standard error if the process ends without an exception, as in C code."""
+    # Not marked as a child to end with this process, since it waits for that end.
     with subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", _SAY, text], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, bufsize=0
     ) as speaker:
@@ -225,13 +225,13 @@ class _Family:
     def _guard_is_gone(self) -> bool:
         if self.guard is None:
             return False
-        # A process that is killed closes its pipes a moment before its end can be asked for.
+        # A killed process closes its pipes a moment before its exit status is available.
         looking = select.poll()
         looking.register(self.life, 0)
         return bool(looking.poll(0)) or self.guard.poll() is not None
 
     def keep(self) -> None:
-        """Mark what this process starts, and guard it to its end."""
+        """Mark the children of this process, and guard them until they end."""
         with self._lock:
             if self.program:
                 return
@@ -242,7 +242,7 @@ class _Family:
             mark_by_limit(self.first_limit + guard.GUARDED_LIMITS - 1)  # the last one, which no child gets
 
     def pids(self) -> set[int]:
-        """Those that have not ended."""
+        """The processes that have not ended."""
         with self._lock:
             return {child.pid for child in self._living if child.returncode is None}
 
@@ -300,7 +300,7 @@ class _Family:
 
 
 def guard_program() -> None:
-    """However this process ends, all that it starts from now on ends with it: what environments start, too.
+    """From now on, all children of this process end with it, however it ends, including those of environments.
 
     For programs of ours alone, since it sets a variable of the environment and the limit of a resource. The guard lives
     as long as this process.
@@ -308,11 +308,11 @@ def guard_program() -> None:
     _family.keep()
 
 
-def _begin_anew() -> None:
+def _reset_in_fork() -> None:
     global _family
     _family.close_in_fork()
     _family = _Family()
 
 
 _family = _Family()
-os.register_at_fork(after_in_child=_begin_anew)
+os.register_at_fork(after_in_child=_reset_in_fork)

@@ -11,7 +11,7 @@ _MOST_TEXT = 10_000
 
 
 def ending(code: int) -> str:
-    """How a process ended with the exit status ``code`` (negative: the number of the signal that killed it)."""
+    """The end of a process, in words, from its exit status ``code`` (negative: number of the signal that killed it)."""
     if code >= 0:
         return f"it exited with status {code}"
     try:
@@ -21,7 +21,7 @@ def ending(code: int) -> str:
 
 
 def hint_of_ending(reason: str, cure: str) -> str:
-    """The hint for a process that ended by itself.
+    """The hint for a process that ended unexpectedly.
 
     Args:
         reason: The text of ``ending``, or more.

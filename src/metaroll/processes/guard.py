@@ -24,7 +24,7 @@ MARK_VARIABLE = "METAROLL_LINEAGE"
 """Names of the children of ours that a process descends from."""
 
 GUARD_VARIABLE = "METAROLL_GUARD"
-"""Marks guards, which are never ended with a tree: each ends by itself, when it has done its work."""
+"""Marks guards, which are never ended with a tree: each exits when it has done its work."""
 
 FIRST_LIMIT = 1 << 62
 """Limits from here on mark children: of microseconds without a pause at real-time priority, 146,000 years."""
@@ -47,7 +47,7 @@ def end_trees(names: Sequence[str], limits: Collection[int], roots: Sequence[int
 
     Args:
         names: Parts of ``MARK_VARIABLE``.
-        limits: That mark them.
+        limits: The limits that mark them.
         roots: Children of this process that were not waited for.
         groups: Leaders of groups, which are all that is known where the system has no ``/proc``.
     """
@@ -149,7 +149,7 @@ def _send(pid: int, number: int) -> None:
 
 
 def main(life: int, parent: int, token: str, first_limit: int, grace: float) -> None:
-    """Wait until ``parent`` is gone, and end what it has started: some at once, the rest after ``grace`` seconds.
+    """Wait until ``parent`` is gone, and end its children: some at once, the rest after ``grace`` seconds.
 
     Args:
         life: Descriptor of a pipe, of which children that are to end at once hold the other end. The kernel kills them
@@ -171,7 +171,7 @@ def main(life: int, parent: int, token: str, first_limit: int, grace: float) -> 
 
 
 def _any_lives(name: bytes) -> bool:
-    """Whether a child whose name begins so lives, rather than what it has left behind."""
+    """Whether a child with such a name is alive, rather than only its leftovers."""
     for pid in filter(str.isdigit, os.listdir(_PROC) if os.path.isdir(_PROC) else ()):
         lineage = _lineage(_read(f"{_PROC}/{pid}/environ"))
         last = lineage.rstrip(b";").rpartition(b";")[2]

@@ -39,7 +39,7 @@ class LogLines:
     screen.
 
     Args:
-        descriptor: Of the file, which is read from its present end on.
+        descriptor: Descriptor of the file, which is read from its current end on.
         progress: Prefixes of lines about progress; none: all lines are.
 
     Attributes:

@@ -105,7 +105,7 @@ class TaskBaseline(ABC):
         return {"params": self.get_param_values()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over what ``state_dict`` gave."""
+        """Load a ``state_dict``."""
         self.set_params(state["params"])
 
 
@@ -223,7 +223,7 @@ class _TaskFits:
         # Allocate everything once: threads would wait for each other at many small calls.
         self._edges, self._times, self._rows = columns.task_bounds, columns.times, columns.step_rows
         width = self.weights.shape[1] + 1
-        # Blocks are so small that BLAS does not cut them for its own threads, which would get into each other's way.
+        # Blocks are small enough that BLAS does not split them over its own threads, which would compete with ours.
         self._block = max(8, _BLOCK_PRODUCTS // width**2)
         self._blocks = -(-np.diff(self._edges) // self._block)
         self._at_once = max(int(self._blocks.max()), _NUMBERS_AT_ONCE // (self._block * width))
@@ -402,7 +402,8 @@ class MLPBaseline(TaskBaseline):
         for _ in range(self._num_updates):
             drawn = torch.rand((1, self._batch_size), generator=generator, dtype=torch.float64)
             rows = first + (drawn * steps).long().clamp_max(steps - 1)
-            # A sum over tasks: the gradient of each network is that of its own mean squared error.
+            # L = sum_m mean_B (V_m(x) - y)^2, V (M, B): in the sum over tasks, the gradient of each network is that of
+            # its own mean squared error.
             loss = (_forward(layers, x[rows])[..., 0] - y[rows]).square().mean(dim=1).sum()
             optimizer.zero_grad()
             loss.backward()

@@ -239,7 +239,7 @@ def pad_rollouts(rows: np.ndarray, bounds: np.ndarray, which: Sequence[int] | np
 
 
 def inside_rollouts(bounds: np.ndarray, which: Sequence[int] | np.ndarray) -> np.ndarray:
-    """Where ``pad_rollouts`` has steps rather than padding, ``(len(which), longest)``."""
+    """The mask of steps, rather than padding, in the result of ``pad_rollouts``, ``(len(which), longest)``."""
     lengths = np.diff(bounds)[np.asarray(which)]
     return np.arange(int(lengths.max())) < lengths[:, None]
 

@@ -92,12 +92,12 @@ class PathColumns:
 
     @cached_property
     def _final_rows(self) -> np.ndarray:
-        """Where ``rows`` holds the observation after each path, ``(N,)``."""
+        """Indices in ``rows`` of the observation after each path, ``(N,)``."""
         return self.bounds[1:] + np.arange(len(self.lengths))
 
     @cached_property
     def step_rows(self) -> np.ndarray:
-        """Where ``rows`` holds the observation before each action, int64 ``(T,)``."""
+        """Indices in ``rows`` of the observation before each action, int64 ``(T,)``."""
         steps = np.arange(self.bounds[-1])
         return steps + np.repeat(np.arange(len(self.lengths)), self.lengths) if self.has_finals else steps
 

@@ -81,7 +81,7 @@ class SampleProcessor:
         Raises:
             DataError: A path lacks an entry, or infos of paths differ in theirs.
             ShapeError: A path is empty, or entries do not fit together.
-            TypeError: ``paths`` is no list of paths.
+            TypeError: ``paths`` is not a list of paths.
             ValueError: There is no path, a reward is NaN or infinite, or ``log`` is none of these.
         """
         (samples,) = self._processed([_one_group(paths)], log, log_prefix)
@@ -158,7 +158,7 @@ class MetaSampleProcessor(SampleProcessor):
             rewards, normalized by mean and standard deviation over the steps of all tasks.
 
         Raises:
-            TypeError: ``paths_meta_batch`` is no dict.
+            TypeError: ``paths_meta_batch`` is not a dict.
             DataError, ShapeError, ValueError: See ``SampleProcessor.process_samples``; the task is named.
         """
         return self._processed(_groups(paths_meta_batch), log, log_prefix)
@@ -279,7 +279,7 @@ class DiceMetaSampleProcessor(DiceSampleProcessor):
             (B, L)``: rewards, normalized by mean and standard deviation over the true steps of all tasks.
 
         Raises:
-            TypeError: ``paths_meta_batch`` is no dict.
+            TypeError: ``paths_meta_batch`` is not a dict.
             DataError, ShapeError, ValueError: See ``DiceSampleProcessor.process_samples``; the task is named.
         """
         return self._processed(_groups(paths_meta_batch), log, log_prefix)

@@ -133,7 +133,7 @@ class WorkersConfig(Config):
 
 @dataclass(frozen=True, kw_only=True)
 class UnitsConfig(WorkersConfig):
-    """Settings of simulations whose caller does not choose what happens after failures."""
+    """Settings of simulations whose handling of failures is fixed."""
 
     slots_per_unit: Annotated[
         Whole | None, "Environments stepped together in a worker (null: chosen by the kind of environment)."

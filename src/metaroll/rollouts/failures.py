@@ -20,13 +20,13 @@ __all__ = [
     "all_dropped",
     "can_run_again",
     "describe_plan",
+    "drop_summary",
+    "error_summary",
     "failure_in_slots",
     "finite_rows",
     "first_invalid",
     "invalid_value",
     "replay_line",
-    "what_failed",
-    "what_happened",
     "without_advice",
 ]
 
@@ -46,7 +46,7 @@ _OBJECTS = "env: the environment, policy: the acting policy (of an agent: agent.
 """The meaning of the names in lines that run a rollout again."""
 
 _NAME = "name"
-"""Entry of ``RolloutPlan.extras``: what its caller calls the rollout, who has not made plans or rollouts himself."""
+"""Entry of ``RolloutPlan.extras``: the name of the rollout for users who have not made plans or rollouts themselves."""
 
 
 @dataclass(frozen=True)
@@ -161,13 +161,13 @@ def without_advice(error: RolloutError, *, engines: bool = False) -> RolloutErro
     return error
 
 
-def what_happened(error: RolloutError) -> str:
-    """The message without advice, for callers that have made neither the plan of the rollout nor an engine."""
+def error_summary(error: RolloutError) -> str:
+    """The message without advice, for users who have made neither the rollout's plan nor an engine."""
     return str(without_advice(error, engines=True)).partition(_RUN)[0]
 
 
-def what_failed(entry: DroppedRollout) -> str:
-    """The message for callers that have not made the rollout's plan, and so cannot run it again."""
+def drop_summary(entry: DroppedRollout) -> str:
+    """The message without advice, for users who have not made the rollout's plan, and thus cannot run it again."""
     return entry.message.partition(_RUN)[0] or f"{entry.what} was not finite at step {entry.step}"
 
 
@@ -179,7 +179,7 @@ def finite_rows(values: np.ndarray) -> np.ndarray:
 def first_invalid(
     looked_at: Sequence[tuple[str, np.ndarray]], counts: np.ndarray, active: np.ndarray
 ) -> list[tuple[int, int, str, np.ndarray]]:
-    """Slot, step, what and which value, where rollouts first show NaN or Inf in a block; the earliest first.
+    """The first NaN or Inf of each rollout in a block: slot, step, name and value, the earliest first.
 
     Args:
         looked_at: Names and values ``(K, E, ...)``, in the order in which they come about within a step.

@@ -40,7 +40,7 @@ class Kept:
 
 
 KEPT = Kept()
-"""The default of what is kept."""
+"""The default of the data that are kept."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +64,7 @@ class SampleRequest:
         progress: Called as ``progress(rollouts, steps)`` with what is new whenever a unit of work is done.
 
     Raises:
-        TypeError: ``updates`` or ``contexts`` is no list, or a number no integer.
+        TypeError: ``updates`` or ``contexts`` is not a list, or a number no integer.
         ValueError: There is not one number, it is below 1, or there is not a context for each update.
     """
 
@@ -95,7 +95,7 @@ class SampleRequest:
         """Positions of the variations to run.
 
         Raises:
-            TypeError: ``only`` is no list of integers (a mask is none).
+            TypeError: ``only`` is not a list of integers (a mask is none).
             ValueError: A position lies outside, or occurs twice.
         """
         only, count = self.only, len(self.updates)

@@ -1,4 +1,4 @@
-"""How single domain parameters vary: distributions that can be adapted."""
+"""Distributions of single domain parameters, which can be adapted."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class DomainParam(ABC):
 
     @classmethod
     def distribution_fields(cls) -> list[str]:
-        """Names of what ``adapt`` can change."""
+        """Names of the attributes that ``adapt`` can change."""
         common = {entry.name for entry in dataclasses.fields(DomainParam)}
         return [name for name in cls.get_field_names() if name not in common]
 
@@ -82,7 +82,7 @@ class DomainParam(ABC):
             generator: Source of randomness; ``None`` means fresh entropy.
 
         Raises:
-            TypeError: ``num`` is no integer.
+            TypeError: ``num`` is not an integer.
             ValueError: ``num`` is negative.
         """
         count = check_whole("num", num, 0)
@@ -108,12 +108,12 @@ class DomainParam(ABC):
         setattr(self, distr_param, getattr(changed, distr_param))
 
     def prior_entries(self) -> list[dict[str, Any]]:
-        """The distribution as plain data, an entry for each parameter: a bounded prior of what is to be inferred.
+        """The distribution as plain data, an entry for each parameter: a bounded prior for inference.
 
         Mass beyond the clips, which draws put onto them, is spread between them. Whole numbers count as continuous.
 
         Raises:
-            TypeError: It has no density of its own in each parameter.
+            TypeError: It has no separate density in each parameter.
         """
         raise TypeError(
             f"{type(self).__name__} of {self.names} cannot be a prior: that takes independent uniform, log-uniform or "

@@ -1,4 +1,4 @@
-"""Where the constants of a simulation are, through all wrappers: checked, set and read by name.
+"""Access to the constants of a simulation through all wrappers: checked, set and read by name.
 
 An environment offers them in one of these ways, looked for in this order:
 
@@ -70,7 +70,7 @@ def check_param_names(env: Any, names: Collection[str]) -> None:
 
 
 def check_param_ranges(env: Any, ranges: Mapping[str, tuple[float, float]]) -> None:
-    """Set both ends of ranges: what cannot be need not wait until it is drawn. ``env`` is left at the upper ends.
+    """Set both ends of ranges, so that invalid values raise early. Leaves ``env`` at the upper ends.
 
     Warns where a range changes the sign of a mass, a length, a friction ... that the environment has by itself.
 
@@ -149,7 +149,7 @@ def set_domain_params(env: Any, params: Mapping[str, float]) -> None:
 
 
 def read_domain_params(env: Any, names: Iterable[str]) -> dict[str, float]:
-    """Present values of ``names``, and of what has been set in the simulator's model besides.
+    """Current values of ``names``, and of other entries that have been set in the simulator's model.
 
     Left out are names of several entries that differ from one another (``dof_damping`` of a robot).
     """
@@ -230,8 +230,8 @@ def derived_attributes(kind: str, values: Mapping[str, float], changed: Collecti
 
     Args:
         kind: Name of its class.
-        values: Its attributes now.
-        changed: Those that have been set: they are never among the result.
+        values: Its current attributes.
+        changed: Attributes that have been set, which are excluded from the result.
     """
     return {
         name: compute(*(values[part] for part in parts))

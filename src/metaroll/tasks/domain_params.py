@@ -31,7 +31,7 @@ class DomainParamUpdate(EnvUpdate):
 
     Args:
         params: Name -> number (also a 0-dimensional or one-element array or tensor).
-        env_constructor: Makes an environment where there is none to be changed; ``None`` makes that an error.
+        env_constructor: Makes an environment if there is none to be changed; ``None`` makes that an error.
 
     Note:
         Attributes of an environment of yours from which others were computed in its constructor do not change those:
@@ -47,7 +47,7 @@ class DomainParamUpdate(EnvUpdate):
 
     @property
     def env_constructor(self) -> Callable[[], Any] | None:
-        """The constructor of an environment where there is none."""
+        """The constructor of an environment if there is none."""
         return self._env_constructor
 
     def __call__(self, old_env: Any = None) -> Any:

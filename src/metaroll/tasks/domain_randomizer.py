@@ -155,7 +155,7 @@ class RandomDomains(TaskSampler):
         """One with all spreads (standard deviations, half spans) multiplied by ``factor``."""
 
     def prior_entries(self) -> list[dict[str, Any]]:
-        """The distributions as plain data: a bounded prior of what is to be inferred.
+        """The distributions as plain data: a bounded prior for inference.
 
         Raises:
             TypeError: One has no density of its own in each parameter.
@@ -234,7 +234,7 @@ class DomainRandomizer(RandomDomains):
 
 
 class RandomizationRange(NamedTuple):
-    """How far a parameter varies around its nominal value.
+    """Range of a parameter around its nominal value.
 
     Attributes:
         kind: ``"normal"`` or ``"uniform"``.
@@ -319,7 +319,7 @@ def are_distributions(params: Any) -> bool:
 
 
 def _distribution(what: str, name: str, value: Any) -> DomainParam:
-    """A distribution of ``name`` as it is, or the uniform one of a pair."""
+    """A distribution of ``name``, returned unchanged, or the uniform one of a pair."""
     if isinstance(value, DomainParam):
         if name not in value.names:
             raise ValueError(f"{what} must be a distribution of {name!r}, got one of {value.names}")

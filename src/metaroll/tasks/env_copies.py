@@ -1,4 +1,4 @@
-"""Copies of environments that are configured as what they were copied from."""
+"""Copies of environments with the configuration of the original."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["copy_env"]
 
 _ABSENT = object()
 _PLAIN = (bool, int, float, complex, str, bytes, np.generic, np.ndarray, Enum, gymnasium.Space, type(None))
-_DEEPEST = 8  # of nested lists and dicts; what lies deeper is not compared
+_DEEPEST = 8  # depth of nested lists and dicts; deeper parts are not compared
 _TRIED_STEPS = 3
 _HINT = (
     "pass a function that makes it instead of the environment, for instance def make(): env = ...; return env: what "
@@ -64,7 +64,7 @@ def _deep_copy(env: Any) -> Any:
 
 
 def _differences(env: Any, copied: Any) -> Iterator[tuple[str, tuple[Any, Any]]]:
-    """Path, original value and copied value of what differs."""
+    """Path, original value and copied value of each difference."""
     for path, mine, other in _layer_pairs(env, copied):
         first, second = _attributes(mine), _attributes(other)
         for name in [*first, *(name for name in second if name not in first)]:
@@ -89,7 +89,7 @@ def _layer_pairs(env: Any, copied: Any) -> Iterator[tuple[str, Any, Any]]:
 
 
 def _attributes(layer: Any) -> dict[str, Any]:
-    """Attributes of a layer itself, but for marks of ours and what it wraps."""
+    """Attributes of a layer itself, without metaroll's marks and the wrapped environment."""
     return {
         name: value
         for name, value in getattr(layer, "__dict__", {}).items()
@@ -98,7 +98,7 @@ def _attributes(layer: Any) -> dict[str, Any]:
 
 
 def _is_model(value: Any) -> bool:
-    """Whether it is the model of a simulator: MuJoCo's ``MjModel``, which holds arrays and options of its own."""
+    """Whether it is the model of a simulator: MuJoCo's ``MjModel``, which holds its own arrays and options."""
     return type(value).__name__ == "MjModel" and type(value).__module__.partition(".")[0] == "mujoco"
 
 

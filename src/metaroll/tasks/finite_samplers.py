@@ -45,7 +45,7 @@ def sample_indices(
 
 
 class ConstructEnvsSampler(TaskSampler):
-    """Tasks that are environments of their own, each made by a constructor.
+    """Tasks that are separate environments, each made by a constructor.
 
     The sampler itself builds no environment.
 
@@ -139,7 +139,7 @@ class EnvPoolSampler(TaskSampler):
     def grow_pool(self, new_size: int) -> None:
         """Add copies of random environments of the pool until there are ``new_size``.
 
-        A pool of that size, or a larger one, stays as it is. No environment is copied again before all others have
+        A pool of that size, or a larger one, stays unchanged. No environment is copied again before all others have
         been. Each copy is given its own generators, seeded from the sampler's, or it would repeat its original.
         """
         missing = check_whole("new_size", new_size, 0) - len(self._envs)
@@ -182,7 +182,7 @@ def named_constructors(constructors: Any) -> dict[str, EnvConstructor]:
     """Name -> constructor, from such a dict, or from a list of constructors whose own names differ.
 
     Raises:
-        TypeError: Something is no constructor.
+        TypeError: Something is not a constructor.
         ValueError: There is none, or two have one name.
     """
     if isinstance(constructors, Mapping):

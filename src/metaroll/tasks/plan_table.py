@@ -73,7 +73,7 @@ class PlanTable(Sequence[RolloutPlan]):
     Attributes:
         indices: Position of each rollout in its batch, ``(N,)``.
         seeds: Seed triples ``(N, 3)``, as ``stream_keys`` takes them.
-        max_steps: ``(N,)``, ``NO_LIMIT`` where there is none.
+        max_steps: ``(N,)``, ``NO_LIMIT`` if there is none.
         stop_on_done: bool ``(N,)``.
         eval: bool ``(N,)``.
         deterministic: Whether the rollout acts deterministically, bool ``(N,)``.
@@ -252,7 +252,7 @@ class PlanTable(Sequence[RolloutPlan]):
 
     def __getstate__(self) -> dict[str, Any]:
         used, update_of = np.unique(self.update_of, return_inverse=True)
-        updates = [self.updates[number] for number in used.tolist()]  # a part of a table has those of the whole
+        updates = [self.updates[number] for number in used.tolist()]  # a slice of a table shares them
         state = {**self.__dict__, "updates": updates, "update_of": update_of.reshape(-1)}
         return {**state, "_plans": [None] * len(self)} if self._can_make else state
 

@@ -60,7 +60,7 @@ class PosteriorTaskSampler(Stateful, RandomDomains):
             draws = Draws(table.names, table.draws).columns(names, "the table")
         else:
             draws = read_draws(posterior, names)
-        # How noisy the sensors of the robot were is no parameter of the simulator.
+        # How noisy the sensors of the robot were is not a parameter of the simulator.
         own = [number for number, name in enumerate(draws.names) if not name.startswith(NOISE)]
         self._table = TableDomainParam([draws.names[number] for number in own], draws.values[:, own])
         self.domain_params = [self._table]

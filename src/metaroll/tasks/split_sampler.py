@@ -45,7 +45,7 @@ def check_test_share(test_share: Any) -> float:
     """``test_share``, the share of all tasks that is held out, as a number between 0 and 1.
 
     Raises:
-        TypeError: It is no number.
+        TypeError: It is not a number.
         ValueError: It lies outside (0, 1).
     """
     return check_fraction("test_share", test_share)
@@ -65,7 +65,7 @@ def task_side(task: Any, test_share: float) -> Side:
 
 
 def _place(task: Any) -> int:
-    """Where the hash of a task lies, from 0 to 2^64."""
+    """Hash of a task, from 0 to 2^64."""
     key = task_key(task)
     if not isinstance(key, str):
         raise TypeError(
@@ -112,7 +112,7 @@ def check_test_tasks(sampler: TaskSampler, test_tasks: Any) -> list[Any]:
     """``test_tasks`` as a list, if they are some of the tasks of a sampler that has a list of them.
 
     Raises:
-        TypeError: They are no list.
+        TypeError: They are not a list.
         ValueError: One of them is not in the list, or there is none.
     """
     if sampler.updates is None:
@@ -279,7 +279,7 @@ def draw_more(
         ValueError: There are fewer different tasks.
     """
     distinct: dict[Any, EnvUpdate] = {_rounded_key(update.task): update for update in known}
-    # Tasks that were drawn at once count, though they should differ by rounding alone.
+    # Tasks drawn at once are distinct, even if they differ by rounding only.
     distinct |= {("known", place): update for place, update in enumerate(known[len(distinct) :])}
     size, idle = _BLOCK, 0
     with sampler.drawing() as draw:

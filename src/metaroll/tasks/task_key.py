@@ -34,7 +34,7 @@ def task_key(task: Any) -> Hashable:
 
 
 def _text(task: Any, unwritable: list[Hashable]) -> str:
-    """The text of ``task``; what cannot be written goes to ``unwritable``."""
+    """The text of ``task``; objects that cannot be written go to ``unwritable``."""
     task = _plain(task)
     if task is None or isinstance(task, str | bytes):
         return repr(task)
@@ -142,7 +142,7 @@ def _values_of(task: Any) -> dict[str, Any] | None:
     if isinstance(task, type) or callable(task) or not hasattr(task, "__dict__"):
         return None
     values = dict(vars(task))
-    # What is equal by other means than its attributes (e.g. a subclass of datetime) has its values elsewhere.
+    # Objects with their own equality (e.g. a subclass of datetime) keep their values elsewhere than in attributes.
     return values if values or type(task).__eq__ is object.__eq__ else None
 
 

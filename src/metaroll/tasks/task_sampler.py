@@ -43,7 +43,7 @@ class TaskSampler(ABC):
 
     @property
     def n_tasks(self) -> int | None:
-        """How many tasks there are; ``None`` if unknown or without end."""
+        """Number of tasks; ``None`` if unknown or infinite."""
         return None
 
     @property
@@ -213,7 +213,7 @@ def distinct_tasks(tasks: Any) -> list[Any]:
     """The different tasks of a list.
 
     Raises:
-        TypeError: ``tasks`` is no list.
+        TypeError: ``tasks`` is not a list.
         ValueError: It is empty, or a task holds NaN.
     """
     if isinstance(tasks, str) or not isinstance(tasks, Iterable):

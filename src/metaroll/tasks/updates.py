@@ -17,13 +17,13 @@ __all__ = ["ExistingEnvUpdate", "NewEnvUpdate", "SetTaskUpdate", "env_layers", "
 EnvConstructor = Callable[[], Any]
 EnvWrapper = Callable[[Any, Any], Any]
 
-# Marks that an update leaves on the environments and wrappers that it makes, so that a later one finds its way back.
+# Marks that an update leaves on its environments and wrappers, so that a later update can undo it.
 _MADE_BY = "_metaroll_made_by"
 _WRAPS = "_metaroll_wraps"
 
 
 def env_layers(env: Any) -> Iterator[Any]:
-    """``env`` and what it wraps, from the outermost wrapper to the environment itself."""
+    """``env`` and everything that it wraps, from the outermost wrapper to the environment itself."""
     while env is not None:
         yield env
         inner = getattr(env, "env", None)
@@ -67,7 +67,7 @@ class NewEnvUpdate(EnvUpdate):
 
 
 class ExistingEnvUpdate(EnvUpdate):
-    """Returns an environment that exists; the old one is left as it is, and never closed.
+    """Returns an environment that exists; the old one is left unchanged, and never closed.
 
     A copy of the update refers to the same environment; pickling it copies the environment, and
     warns, since changes made in another process do not come back.
@@ -187,7 +187,7 @@ class SetTaskUpdate(EnvUpdate):
         return self._base_of(env) is not None
 
     def replaces(self, previous: EnvUpdate) -> bool:
-        """Whether what ``previous`` made may be used: the result is then the same as from an untouched environment."""
+        """Whether the environment of ``previous`` can be reused with the same result as an untouched environment."""
         if not isinstance(previous, SetTaskUpdate) or not self._same_constructor(previous):
             return False
         # A wrapper of ours replaces all others; without one, those of the untouched environment have to be there.
@@ -196,7 +196,7 @@ class SetTaskUpdate(EnvUpdate):
     def _build(self) -> Any:
         env = self._env_type()
         if self._made_by is not None:
-            with contextlib.suppress(AttributeError):  # without room for the mark it is simply never re-used
+            with contextlib.suppress(AttributeError):  # an object that cannot be marked is never reused
                 setattr(env, _MADE_BY, self._made_by)
         return env
 

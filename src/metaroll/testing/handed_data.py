@@ -21,7 +21,7 @@ _CALLS = ("obtain_samples", "advance", "sample_parameters")
 
 
 class HandedData:
-    """Keeps a copy of what a runner hands out until the learner is done with it, and then overwrites it.
+    """Keeps a copy of the data that a runner returns until the learner is done with them, and then overwrites them.
 
     A learner is done where it asks for more, or its epoch ends (``on_epoch_end``: this is a callback, too).
     """
@@ -38,7 +38,7 @@ class HandedData:
         self.finish()
 
     def finish(self) -> None:
-        """Compare what was handed out with its copies, and overwrite it.
+        """Compare the returned data with their copies, and overwrite them.
 
         Raises:
             ConformanceError: ``mutation``.
@@ -76,7 +76,7 @@ def spoil(runner: LocalRunner, name: str, value: float) -> None:
 
 
 def _replace(runner: LocalRunner, before: Callable[[], None], see: Callable[[Any], None]) -> None:
-    """Call ``before()`` before each method that hands out rollouts, and ``see`` with what it returns."""
+    """Call ``before()`` before each method that returns rollouts, and ``see`` with its result."""
 
     def watched(method: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **options: Any) -> Any:

@@ -85,7 +85,7 @@ def check_learner(
 
     Raises:
         ConformanceError: A promise is broken.
-        TypeError: ``make`` is no function, or makes no learner.
+        TypeError: ``make`` is not a function, or makes no learner.
         ValueError: A number makes no sense, or nothing is learned before the run is stopped.
     """
     check_factory(
@@ -102,7 +102,7 @@ def check_learner(
 
 @dataclass(frozen=True)
 class _Outcome:
-    """Where a run has ended: all that must be the same in two runs that are alike."""
+    """The final state of a run: everything that must be the same in two identical runs."""
 
     state: Any
     buffers: Any
@@ -119,7 +119,7 @@ class _Outcome:
 
 
 class _KeptTrees:
-    """Trees that training must leave as they are, beside copies of them."""
+    """Trees that training must not change, with copies of them."""
 
     def __init__(self) -> None:
         self._kept: list[tuple[str, str, Any, Any]] = []
@@ -133,7 +133,7 @@ class _KeptTrees:
 
     @contextlib.contextmanager
     def keep_loaded(self, learner: Any) -> Iterator[None]:
-        """Keep what ``learner``, this object alone, is given to load in the block."""
+        """Keep the trees that ``learner``, this object alone, loads in the block."""
         names = ("load_state_dict", "load_buffers_state_dict")
 
         def watched(name: str) -> Callable[[Any], None]:
@@ -162,7 +162,7 @@ class _KeptTrees:
         self._kept = [(message, hint, tree, own_copy(tree)) for message, hint, tree, _ in self._kept]
 
     def check(self) -> None:
-        """Raise if a tree is no more what it was."""
+        """Raise if a tree has changed."""
         for message, hint, tree, kept in self._kept:
             difference = difference_of(kept, tree)
             if difference is not None:
@@ -229,7 +229,7 @@ class _Kit:
         callbacks: Any = (),
         evaluates: bool = False,
     ) -> _Outcome:
-        """A run that is never stopped; ``evaluates``: and that an evaluation afterwards leaves as it is."""
+        """A run that is never stopped; with ``evaluates``, check that an evaluation afterwards does not change it."""
         handed = [HandedData()] if overwrites else []
         with self.runner(folder, self.seed, num_workers, (*callbacks, *handed)) as runner:
             for data in handed:
@@ -274,7 +274,7 @@ class _Kit:
             return self._outcome(runner, folder)
 
     def _check_evaluation(self, runner: LocalRunner) -> None:
-        """Raise unless an evaluation leaves the learner as it is."""
+        """Raise unless an evaluation leaves the learner unchanged."""
         learner = runner.algo
 
         def parts() -> dict[str, Any]:
@@ -306,7 +306,7 @@ class _Kit:
                 raise ConformanceError(rule, f"{message}, {name} is not what was saved: {difference}", hint)
 
     def _outcome(self, runner: LocalRunner, folder: Path) -> _Outcome:
-        """Where ``runner`` has ended, in copies."""
+        """The final state of ``runner``, in copies."""
         learner = runner.algo
         rows = [row for row in read_metrics(folder) if row["phase"] != "time"]
         state, buffers = own_copy(learner.state_dict()), own_copy(learner.buffers_state_dict())
@@ -386,10 +386,10 @@ def _parameters(learner: Any) -> np.ndarray | None:
 
 
 def _acts_of(policy: Any, spec: EnvSpec) -> dict[str, Any]:
-    """Parameters of a policy, and what it does for fixed observations; empty where there is none."""
+    """Parameters of a policy, and its actions for fixed observations; empty if there is none."""
     if policy is None:
         return {}
-    own = copy.deepcopy(as_policy(policy, spec))  # one that remembers is not to notice
+    own = copy.deepcopy(as_policy(policy, spec))  # a policy with memory must not be affected
     return {"parameters": own.acting_parameters(), "results": results_of(own, spec)}
 
 

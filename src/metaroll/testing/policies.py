@@ -32,7 +32,7 @@ _BLOCK = 8
 """Rows in each call of a policy that is not ``width_independent``, as the engine calls it."""
 
 _RELATIVE, _ABSOLUTE = 1e-4, 1e-5
-"""How near stacked parameters are to shared ones, which other products of matrices compute in float32."""
+"""Tolerance between stacked and shared parameters, since different matrix products compute them in float32."""
 
 
 def check_policy(
@@ -63,7 +63,7 @@ def check_policy(
     - ``copies``: a pickled copy and a deep copy act with the same bits, and share no parameter with the original.
     - ``state_dict``: a policy made alike acts with the same bits after ``load_state_dict`` (of torch modules), whatever
       was in its parameters, in its buffers and in all other tensors and modules that are its attributes. Constants are
-      buffers with ``persistent=False``, and stay as they are.
+      buffers with ``persistent=False``, and stay unchanged.
     - ``globals``: no global generator is moved, and no setting of torch or NumPy changed.
     - ``bad_numbers``: NaN in an observation raises nothing, and other rows keep their bits.
 
@@ -78,7 +78,7 @@ def check_policy(
 
     Raises:
         ConformanceError: A promise is broken.
-        TypeError: ``make`` is no function, or makes no policy.
+        TypeError: ``make`` is not a function, or makes no policy.
         ValueError: A number is too small.
     """
     check_factory(make, "a function that makes a policy", "check_policy(lambda: GaussianMLPPolicy(spec), spec)")
@@ -98,7 +98,7 @@ def results_of(policy: Policy, spec: EnvSpec, num_rows: int = 4, num_steps: int 
     """Results of a policy in each step, for observations that are the same in every call of this function.
 
     Args:
-        policy: It is used as it is.
+        policy: It is used unchanged.
         spec: Spaces of what it acts in.
         num_rows: Number N of rows; two at least.
         num_steps: Steps of each rollout.
@@ -129,7 +129,7 @@ class _Starts:
 
 @dataclass(frozen=True)
 class _Call:
-    """Arguments of ``act`` for N rows, and what it has returned."""
+    """Arguments of ``act`` for N rows, and its result."""
 
     obs: Any
     state: dict[str, np.ndarray]
@@ -146,7 +146,7 @@ class _Call:
 
 @dataclass
 class _Kit:
-    """The policy, what it is tried with, and the checks."""
+    """The policy, the inputs of the checks, and the checks."""
 
     policy: Policy
     spec: EnvSpec
@@ -160,7 +160,7 @@ class _Kit:
         self.everyone = np.arange(self.num_rows)
         if not isinstance(self.info, PolicyInfo):
             raise ConformanceError("form", f"info must be a PolicyInfo, got {self.info!r}")
-        space = copy.deepcopy(self.spec.observation_space)  # its generator is not to be moved
+        space = copy.deepcopy(self.spec.observation_space)  # its generator must not advance
         space.seed(int(self.generator.integers(2**31)))
         batches = [stack_elements(space, [space.sample() for _ in range(self.num_rows)]) for _ in range(self.num_steps)]
         self.observations = batches if self.info.structured else [flatten_batch(space, batch) for batch in batches]
@@ -190,7 +190,7 @@ class _Kit:
         return np.where(self.flags[:, None], 0.0, drawn).astype(np.float32)
 
     def act(self, call: _Call, policy: Policy | None = None, parameters: np.ndarray | None = None) -> _Call:
-        """``call`` with what the policy returns for copies of its arguments, in rows as the engine calls it."""
+        """``call`` with the policy's result for copies of its arguments, in rows as the engine calls it."""
         policy = self.policy if policy is None else policy
         if not self.info.width_independent:
             return self._act_in_blocks(call, policy, parameters)
@@ -282,7 +282,7 @@ class _Kit:
             self.compare(call, again, "determinism", f"step {step}, with the same arguments again, differs", hint)
 
     def check_noise(self, calls: list[_Call]) -> None:
-        if self.info.always_random or self.info.slow:  # what others wrote may know no deterministic way
+        if self.info.always_random or self.info.slow:  # foreign policies may have no deterministic mode
             return
         for step, call in enumerate(calls):
             other = self.act(_Call(call.obs, call.state, call.noise + np.float32(0.25), call.flags))
@@ -434,7 +434,7 @@ class _Kit:
 
     def check_state_dict(self, other: Policy) -> None:
         """``other`` was made alike, and gets other numbers in all tensors before it loads those of the policy."""
-        other = copy.deepcopy(other)  # what both may share is not to be changed
+        other = copy.deepcopy(other)  # parts that both may share must not be changed
         module, loading = _module_of(self.policy), _module_of(other)
         if module is None or loading is None:
             return
@@ -443,7 +443,7 @@ class _Kit:
         with torch.no_grad():
             for value in (*loading.state_dict(keep_vars=True).values(), *plain.values()):
                 if isinstance(value, torch.Tensor) and value.is_floating_point():
-                    value.add_(value.abs() + 0.125)  # no number stays as it is
+                    value.add_(value.abs() + 0.125)  # no number stays unchanged
         loading.load_state_dict(module.state_dict())
         hint = "register what act uses as parameter, buffer or module (a constant as a buffer with persistent=False)"
         if plain:
@@ -502,7 +502,7 @@ def _close(a: Any, b: Any) -> bool:
 
 
 def _layout_of(policy: nn.Module) -> ParameterLayout:
-    """What ``acting_parameters`` are of the module."""
+    """The layout of the parameters that the module acts with."""
     return policy.parameter_layout() if isinstance(policy, ActingPolicy) else ParameterLayout.of(policy)
 
 
@@ -522,7 +522,7 @@ def _plain_tensors(module: nn.Module) -> dict[str, torch.Tensor]:
         for path, leaf in leaves_of(value)
     }
     for path, leaf in list(tensors.items()):
-        if isinstance(leaf, nn.Module):  # in a list, where no ModuleList is
+        if isinstance(leaf, nn.Module):  # in a plain list rather than a ModuleList
             tensors |= {f"{path}.{name}": value for name, value in leaf.state_dict(keep_vars=True).items()}
     return {
         path: leaf for path, leaf in tensors.items() if isinstance(leaf, torch.Tensor) and id(leaf) not in registered

@@ -18,7 +18,7 @@ from metaroll.testing.shared import check_factory, difference_of, globals_untouc
 __all__ = ["check_sampler"]
 
 _END_SECONDS = 5.0
-"""How long worker processes may take to end."""
+"""Seconds that worker processes may take to end."""
 
 
 def check_sampler(
@@ -49,12 +49,12 @@ def check_sampler(
         num_workers: Numbers of workers to compare.
         num_calls: Calls of each sampler, in turn.
         repeats: Whether every call gives the same, as that of a function with a seed does.
-        close: Closes it; ``None`` where there is nothing to close.
+        close: Closes it; ``None`` if there is nothing to close.
         expected: See ``seeds``; ``None`` leaves that out. The plans in ``rollout_info`` are not compared.
 
     Raises:
         ConformanceError: A promise is broken.
-        TypeError: ``make`` or ``sample`` is no function.
+        TypeError: ``make`` or ``sample`` is not a function.
         ValueError: ``num_workers`` is empty or holds a number below 1, or ``num_calls`` is below 2.
     """
     example = "check_sampler(lambda n: ParallelRolloutSampler(env, policy, n, min_rollouts=4, seed=0))"
@@ -99,7 +99,7 @@ class _Kit:
             self.compare(calls, self.run(number), "workers", message, hint)
 
     def run(self, num_workers: int, overwrites: bool = False) -> list[Any]:
-        """Copies of what each call has returned."""
+        """Copies of the results of each call."""
         before = child_pids()
         sampler, copies, results = self.make(num_workers), [], []
         try:

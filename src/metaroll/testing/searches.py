@@ -44,7 +44,7 @@ def check_search(
     - ``globals``: no global generator is moved.
     - ``forms``: lists are taken as arrays are.
     - ``bad_numbers``: a fitness of NaN or minus infinity ranks last and leaves no NaN behind; all NaN, shapes that do
-      not fit, and a first mean that is no vector of finite numbers, are a ValueError.
+      not fit, and a first mean that is not a vector of finite numbers, are a ValueError.
     - ``best``: ``state.best`` is the candidate with the highest fitness of all.
     - ``bounds``: candidates and what is recommended lie within ``lower`` and ``upper``.
     - ``progress``: what is recommended after ``num_generations`` is better than the start: fitness is maximized.
@@ -58,7 +58,7 @@ def check_search(
 
     Raises:
         ConformanceError: A promise is broken.
-        TypeError: ``make`` is no function, or makes no ``Search``.
+        TypeError: ``make`` is not a function, or makes no ``Search``.
         ValueError: A number is below 1.
     """
     check_factory(make, "a function that makes a search", "check_search(lambda: CMA(sigma=0.3))")

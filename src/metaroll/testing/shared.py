@@ -1,4 +1,4 @@
-"""Shared parts of all kits: watch globals of the process, keep copies, overwrite what was returned, compare bits."""
+"""Shared parts of all kits: watch globals of the process, keep copies, overwrite results, compare bits."""
 
 from __future__ import annotations
 

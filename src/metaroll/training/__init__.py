@@ -1,1 +1,1 @@
-"""What drives a learner: runner, snapshots, evaluation, logs and plots."""
+"""Everything around a learner: runner, snapshots, evaluation, logs and plots."""

@@ -1,4 +1,4 @@
-"""The door to ``.npz`` files: what an archive and its arrays declare is checked before memory is taken for it.
+"""The door to ``.npz`` files: declared sizes of an archive and its arrays are checked before memory is allocated.
 
 Objects are never read, since that would unpickle them. The checksum of each array is compared.
 """
@@ -67,7 +67,7 @@ def read_npz(file: BinaryIO, budget: Budget, *, structured: bool = False) -> dic
         structured: Whether they may have dtypes with fields.
 
     Raises:
-        DamagedFileError: It is no archive of arrays, or they take too much memory.
+        DamagedFileError: It is not an archive of arrays, or they take too much memory.
     """
     budget.spend(_size_of_directory(file), "the list of its arrays")
     try:
@@ -121,7 +121,7 @@ def _read_array(
         count = math.prod(shape)
         if count * dtype.itemsize != entry.file_size - file.tell():
             raise DamagedFileError(f"the array {name!r} is longer or shorter than its header declares")
-        if not count:  # of what has no entries, the other sizes can be anything
+        if not count:  # without entries, the other sizes can be anything
             budget.spend(math.prod(max(size, 1) for size in shape) * dtype.itemsize, f"the array {name!r}")
         array = np.empty(shape, dtype, order="F" if is_fortran else "C")
         if array.nbytes:
@@ -142,7 +142,7 @@ def _fill(target: np.ndarray, file: IO[bytes], name: str) -> None:
 
 
 def _read_header(file: IO[bytes], name: str, structured: bool) -> tuple[tuple[int, ...], bool, np.dtype]:
-    """Shape, order and dtype of an array; not by NumPy, which also reads what Python 2 wrote, with a warning."""
+    """Shape, order and dtype of an array; not by NumPy, which also reads headers from Python 2, with a warning."""
     magic = file.read(8)
     version = tuple(magic[6:8])
     if magic[:6] != np.lib.format.MAGIC_PREFIX or version not in ((1, 0), (2, 0), (3, 0)):

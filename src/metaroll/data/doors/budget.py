@@ -1,4 +1,4 @@
-"""How much a file may take when it is read, so that a small one cannot fill the machine."""
+"""Limits on the memory that reading a file may take, so that a small file cannot fill the machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["MAX_BYTES", "Budget"]
 MAX_BYTES = 2**30
 """Bytes that a file may take by default."""
 _ENTRY = 64
-"""Bytes of an entry (a value in a list or a dict) about, beside what it holds."""
+"""Approximate bytes of an entry (a value in a list or a dict), without its content."""
 
 
 @final
@@ -20,7 +20,7 @@ class Budget:
 
     Args:
         max_bytes: How many.
-        hint: A hint where they are not enough; empty where there is nothing.
+        hint: A hint where they are not enough; empty if there is nothing.
     """
 
     def __init__(self, max_bytes: int = MAX_BYTES, hint: str = "") -> None:
@@ -29,11 +29,11 @@ class Budget:
 
     @classmethod
     def of_file(cls, size: int, factor: int, max_bytes: int = MAX_BYTES, hint: str = "") -> Budget:
-        """That of a file of ``size`` bytes, which may take ``factor`` times as many in any case."""
+        """The budget for a file of ``size`` bytes, which may always take ``factor`` times its size."""
         return cls(max(max_bytes, factor * size), hint)
 
     def beside(self) -> Budget:
-        """Another one of the same size, for what is taken for a while only."""
+        """Another budget of the same size, for temporary memory."""
         return Budget(self._max_bytes, self._hint)
 
     def spend(self, count: int, what: str) -> None:
@@ -48,5 +48,5 @@ class Budget:
             raise DamagedFileError(f"it would take more than {self._max_bytes} bytes of memory ({what}){hint}")
 
     def spend_entries(self, count: int, what: str) -> None:
-        """Take what ``count`` entries of lists and dicts need; see ``spend``."""
+        """Take the bytes of ``count`` entries of lists and dicts; see ``spend``."""
         self.spend(_ENTRY * count, what)

@@ -18,14 +18,14 @@ def parse_csv(
     """The rows of cells of a text.
 
     Args:
-        text: Of the file, or what follows its first lines.
+        text: The content of the file, perhaps without its first lines.
         budget: Memory that they may take.
         delimiter: Between cells.
         skip_space: Whether blanks after a delimiter belong to no cell.
         lines_before: Lines of the file before the text.
 
     Raises:
-        DamagedFileError: It is no CSV (names the line), or takes too much.
+        DamagedFileError: It is not CSV (names the line), or takes too much.
     """
     budget.spend(4 * len(text), "its text")
     budget.spend_entries(text.count(delimiter) + text.count("\n") + text.count("\r") + 1, "its cells")

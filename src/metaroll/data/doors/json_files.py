@@ -17,7 +17,7 @@ from metaroll.errors import LARGEST_SEED, DamagedFileError
 __all__ = ["json_lines", "parse_json", "parse_json_line", "read_json", "read_json_dict"]
 
 _MAX_BYTES = 2**26
-"""Of a file of results, or of settings."""
+"""Limit for a file of results, or of settings."""
 _LEAST = 2**28
 _FACTOR = 16
 """A file may take this many times its own size in any case."""
@@ -37,10 +37,10 @@ def parse_json(text: str | bytes, budget: Budget | None = None) -> Any:
         budget: Memory that its data may take; ``None``: that of a separate file.
 
     Raises:
-        DamagedFileError: It is no JSON (names the line), nested too deeply, takes too much, or holds an integer of more
-            bits than a seed.
+        DamagedFileError: It is not JSON (names the line), is nested too deeply, takes too much, or holds an integer of
+            more bits than a seed.
     """
-    # Half characters, which some text holds, are kept.
+    # Lone surrogates, which some text holds, are kept.
     data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     openings = data.count(b"[") + data.count(b"{")
     budget = Budget() if budget is None else budget
@@ -71,7 +71,7 @@ def _integer_of(data: bytes) -> Callable[[str], int]:
     def integer_of(digits: str) -> int:
         if len(digits) <= 40 and abs(value := int(digits)) <= LARGEST_SEED:
             return value
-        outside = _TEXTS.sub(b"", data)  # lines do not end in texts
+        outside = _TEXTS.sub(b"", data)  # strings hold no line breaks
         match = re.search(rb"(?<![\w.+-])" + digits.encode() + rb"(?![\w.])", outside)
         line = None if match is None else outside.count(b"\n", 0, match.start()) + 1
         raise long_integer(digits, line)
@@ -80,7 +80,7 @@ def _integer_of(data: bytes) -> Callable[[str], int]:
 
 
 def _depth(data: bytes) -> int:
-    """How deep lists and dicts are inside each other."""
+    """Nesting depth of lists and dicts."""
     marks = np.frombuffer(_TEXTS.sub(b"", data), dtype=np.uint8)
     return int(np.cumsum(_STEPS[marks], dtype=np.int64).max(initial=0))
 
@@ -126,7 +126,7 @@ def parse_json_line(line: bytes, number: int, budget: Budget) -> dict[str, Any]:
     """The dict in a line of a file of JSON lines.
 
     Raises:
-        DamagedFileError: It is no JSON, or no dict; names the line ``number``.
+        DamagedFileError: It is not JSON, or no dict; names the line ``number``.
     """
     try:
         entry = parse_json(line, budget)
@@ -141,7 +141,7 @@ def json_lines(data: bytes, budget: Budget) -> Iterator[tuple[int, dict[str, Any
     """Number (from 1) and dict of each line; a last one without its end, which was not finished, is left out.
 
     Raises:
-        DamagedFileError: One is no JSON, or no dict; names the line.
+        DamagedFileError: One is not JSON, or no dict; names the line.
     """
     number, begin = 0, 0
     while (end := data.find(b"\n", begin)) >= 0:

@@ -1,4 +1,4 @@
-"""The door to Parquet, and to pyarrow: what a file declares, page by page, is checked before anything is expanded.
+"""The door to Parquet, and to pyarrow: declared sizes of each page are checked before anything is decompressed.
 
 A page of some kilobytes can become gigabytes: dictionaries and compression can save that much. Texts stay in their
 dictionaries, so that a text that occurs a million times is in memory once; all else is added up by its width.
@@ -34,7 +34,7 @@ _MOST_DEPTH = 16
 
 
 def import_arrow() -> Any:
-    """The module pyarrow, with what reads Parquet files.
+    """The module pyarrow, with its reader of Parquet files.
 
     Raises:
         ImportError: It is not installed; names the command that installs it.
@@ -52,7 +52,7 @@ def import_arrow() -> Any:
 
 @final
 class ParquetTable:
-    """A Parquet file: what it declares, then its columns.
+    """A Parquet file: its declarations, then its columns.
 
     Args:
         file: The open file.
@@ -76,7 +76,7 @@ class ParquetTable:
             self.schema, self.num_rows = parquet.schema_arrow, int(facts.num_rows)
             leaves = [parquet.schema.column(i) for i in range(facts.num_columns)]
         self._is_repeated = [leaf.max_repetition_level > 0 for leaf in leaves]
-        """Of each column of pages: whether a row may have many entries, as those of lists."""
+        """Whether a row may have many entries, as in lists, for each column of pages."""
         self._chunks = _chunks(file, len(leaves))
         if self.num_rows < 0:
             raise DamagedFileError(f"it declares {self.num_rows} rows")
@@ -178,7 +178,7 @@ def number_columns(file: BinaryIO, budget: Budget) -> dict[str, np.ndarray]:
     unreadable = [name for name in parquet.schema.names if name not in names]
     groups = tuple(f"{name}." for name in names)
     part = next((name for name in unreadable if name.startswith(groups)), None)
-    if part is not None:  # pyarrow would read it with the other one, for which nothing is taken
+    if part is not None:  # pyarrow would read it with that column, outside the budget
         raise DamagedFileError(f"the column {part!r} has the name of a part of another column; rename it")
     twice = next((name for name in names if parquet.schema.names.count(name) > 1), None)
     if twice is not None:
@@ -196,7 +196,7 @@ def _entries(pa: Any, cells: Any, budget: Budget, name: str) -> np.ndarray:
     values: list[Any] = []
     for chunk in cells.chunks:
         budget.spend_entries(len(chunk.dictionary), f"the texts of column {name!r}")
-        # The same object for each: a text that occurs a million times is in memory once.
+        # Equal texts share one object, so that a text that occurs a million times is in memory once.
         known = [*chunk.dictionary.to_pylist(), None]
         values += [known[-1 if i is None else i] for i in chunk.indices.to_pylist()]
     entries = np.empty(len(values), dtype=object)

@@ -44,7 +44,7 @@ _OF_NUMBERS = (errno.EINVAL, errno.EOVERFLOW, errno.EFBIG)
 
 @contextlib.contextmanager
 def damage(path: str | Path, error: type[DamagedFileError] = DamagedFileError, hint: str = "") -> Iterator[None]:
-    """Inside, a file is read: what that can raise becomes ``error``, which names the file, and ends with ``hint``.
+    """Context for reading a file: exceptions become ``error``, which names the file and ends with ``hint``.
 
     A missing file stays ``FileNotFoundError``, what the system refuses ``OSError`` with the name of the file, and a
     missing package ``ImportError``.
@@ -65,7 +65,7 @@ def damage(path: str | Path, error: type[DamagedFileError] = DamagedFileError, h
             raise
         raise FileNotFoundError(f"there is no file {path}") from None
     except OSError as caught:
-        if caught.errno is None or caught.errno in _OF_NUMBERS:  # of packages, which mean the content
+        if caught.errno is None or caught.errno in _OF_NUMBERS:  # of packages, about the content
             raise _damaged(path, _cause(caught), error, hint) from caught
         if caught.filename is None:
             raise OSError(caught.errno, caught.strerror, str(path)) from caught
@@ -91,9 +91,9 @@ def at_line(line: int) -> Iterator[None]:
 
 def _cause(caught: Exception) -> str:
     text = " ".join(str(caught).split())
-    if len(text) > 300:  # some quote all that they have read
+    if len(text) > 300:  # some quote everything that they have read
         text = f"{text[:300]}..."
-    # Classes whose messages explain by themselves what is wrong.
+    # Classes whose messages need no further explanation.
     plain = type(caught) in (ValueError, OSError) or isinstance(caught, UnicodeError | struct.error)
     return (
         f"it is damaged, or of another kind ({text})"
@@ -169,7 +169,7 @@ def read_bytes(
     Args:
         path: The file.
         max_bytes: How many it may have.
-        error: Class of the error for one that is no plain file, or larger.
+        error: Class of the error for one that is not a plain file, or larger.
         hint: Last part of error messages.
     """
     with damage(path, error, hint), open_plain(path) as file:
@@ -207,7 +207,7 @@ def check_plain_name(name: object) -> str:
     """``name``, as a file gives it for another in the same folder, if it cannot lead out of that.
 
     Raises:
-        DamagedFileError: It can, or is no name.
+        DamagedFileError: It can, or is not a name.
     """
     if not isinstance(name, str) or not name or name in (".", "..") or any(mark in name for mark in "/\\\0"):
         raise DamagedFileError(f"it names the file {str(name)[:100]!r}, expected the plain name of one beside it")

@@ -49,7 +49,7 @@ class StoredArray(NamedTuple):
 
     @property
     def torch_dtype(self) -> str:
-        """Its name in torch."""
+        """Its torch name."""
         return _TORCH[self.dtype]
 
 

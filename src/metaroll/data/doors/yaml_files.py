@@ -19,7 +19,7 @@ _MOST_BYTES = 2**18
 _MOST_ENTRIES = 10_000
 _MOST_DEPTH = 20
 _MOST_DIGITS = 200
-"""Of an integer, in any notation, with signs, zeros and underscores."""
+"""Maximum length of an integer, in any notation, with signs, zeros and underscores."""
 
 
 def read_yaml(path: str | Path, error: type[DamagedFileError] = DamagedFileError, hint: str = "") -> dict[str, Any]:
@@ -32,7 +32,7 @@ def read_yaml(path: str | Path, error: type[DamagedFileError] = DamagedFileError
 
     Raises:
         FileNotFoundError: There is no such file.
-        DamagedFileError: ``error``: it is no YAML, is no mapping, gives a name twice, is larger or deeper than any
+        DamagedFileError: ``error``: it is not YAML, is not a mapping, gives a name twice, is larger or deeper than any
             configuration, or holds an integer of more bits than a seed.
     """
     with damage(path, error, hint):
@@ -92,7 +92,7 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
-        # Before it is made of its text: of those to the base of 60 that takes long.
+        # Before its text is converted, which takes long for numbers to the base of 60.
         if len(node.value) > _MOST_DIGITS or abs(value := super().construct_yaml_int(node)) > LARGEST_SEED:
             raise long_integer(node.value, node.start_mark.line + 1)
         return value

@@ -19,7 +19,7 @@ __all__ = ["checksum", "flush_folder", "named_errors", "temporary_path", "write_
 
 
 def temporary_path(path: Path) -> Path:
-    """Where the new content of ``path`` grows until it is complete: ``.NAME.PROCESS-RANDOM.tmp``, new in each call."""
+    """Temporary path for the new content of ``path``: ``.NAME.PROCESS-RANDOM.tmp``, different in each call."""
     # Processes and threads that write the same file must not write into each other's content.
     return path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
 
@@ -42,7 +42,7 @@ def named_errors(path: Path) -> Iterator[None]:
 def write_files(writers: Mapping[Path, Callable[[BinaryIO], object]]) -> None:
     """Write files that belong together: none of them changes before all are complete on disk.
 
-    If one cannot be written, nothing is left behind, and files that existed before stay as they were.
+    If one cannot be written, nothing is left behind, and files that existed before stay unchanged.
 
     Args:
         writers: Path -> function that writes the content into an open file.

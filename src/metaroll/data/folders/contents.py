@@ -92,7 +92,7 @@ def named_some(paths: Collection[str]) -> str:
 
 
 def clear(folder: str | Path, layout: Layout, names: Collection[str] | None = None) -> None:
-    """Remove what we have written into ``folder``, but for lock and mark; the rest stays.
+    """Remove metaroll's files from ``folder``, except for lock and mark; other files stay.
 
     It can be repeated after it was interrupted at any moment: the file by which the folder is known goes last.
 
@@ -119,10 +119,10 @@ def clear(folder: str | Path, layout: Layout, names: Collection[str] | None = No
 
 
 def remove_folder(folder: str | Path, layout: Layout) -> bool:
-    """Remove what we have written into ``folder``, and then itself; whether it is gone: files of others keep it.
+    """Remove metaroll's files from ``folder``, then the folder; returns whether it is gone (foreign files keep it).
 
     Args:
-        folder: The folder; nothing happens where there is none.
+        folder: The folder; nothing happens if there is none.
         layout: Its names.
 
     Raises:
@@ -148,7 +148,7 @@ def remove_folder(folder: str | Path, layout: Layout) -> bool:
 
 
 def free_name(folder: str | Path, layout: Layout) -> None:
-    """Remove our folder of that name; what others have put into it is kept in one of another name."""
+    """Remove metaroll's folder of that name; foreign files in it are kept in a folder of another name."""
     if not remove_folder(folder, layout):
         set_aside(folder)
 
@@ -157,7 +157,7 @@ def free_name(folder: str | Path, layout: Layout) -> None:
 
 
 def move_folder(folder: str | Path, target: str | Path) -> Path:
-    """Rename our folder to ``target``, where there is none, or an empty one; ``target``."""
+    """Rename our folder to ``target``, if there is none, or an empty one; ``target``."""
     os.rename(folder, target)
     return Path(target)
 
@@ -189,7 +189,7 @@ def _replaced_names(folder: Path) -> Iterator[Path]:
 
 
 def standing(folder: str | Path) -> Path:
-    """The folder itself; where its replacement was interrupted, what it was before, under the name that it has now.
+    """The folder itself; if its replacement was interrupted, the earlier folder under its current name.
 
     Readers use this and rename nothing: another process may be replacing the folder now.
     """
@@ -201,7 +201,7 @@ def standing(folder: str | Path) -> Path:
 
 
 def replace_folder(new: str | Path, folder: str | Path, layout: Layout) -> Path:
-    """Give a complete folder the name of another one, which is removed then; where that was a link, what it points to.
+    """Rename a complete folder to replace another one, which is removed; if that is a link, its target is replaced.
 
     A kill at any moment leaves the old or the new one, which ``standing`` finds.
 
@@ -240,7 +240,7 @@ def replace_folder(new: str | Path, folder: str | Path, layout: Layout) -> Path:
 
 
 def copy_folder(folder: str | Path, target: str | Path, layout: Layout) -> Path:
-    """Copy what we have written into ``folder`` to ``target``, a new folder, without lock and mark; ``target``.
+    """Copy metaroll's files in ``folder`` to ``target``, a new folder, without lock and mark; return ``target``.
 
     Raises:
         LinkError: Something that we write is a link.

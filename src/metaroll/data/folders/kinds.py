@@ -1,4 +1,4 @@
-"""Names of all that metaroll writes into folders, by kind: what may be replaced and removed, and nothing else may."""
+"""Names of all files that metaroll writes into folders, by kind: only these may be replaced and removed."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Layout:
         return [(re.compile(text), layout) for text, layout in self.folders.items()]
 
     def place_of(self, name: str) -> int | None:
-        """Where a file comes in the order of removal; ``None`` for one that we do not write."""
+        """Position of a file in the order of removal; ``None`` for one that metaroll does not write."""
         return next((i for i, pattern in enumerate(self._files) if pattern.fullmatch(name)), None)
 
     def folder(self, name: str) -> Layout | None:
@@ -113,7 +113,7 @@ class Kind:
     becomes: Sequence[str] = ()
 
 
-# The manifest first: without it, a folder is no snapshot.
+# The manifest first: without it, a folder is not a snapshot.
 SNAPSHOT = Layout((r"manifest\.json", r"[\w-]+\.rows", r"[\w-]+\.safetensors", r"[\w-]+\.json"))
 _TENSORBOARD = Layout((r"events\.out\.tfevents\..+",))
 _RUN_FILES = (

@@ -36,7 +36,7 @@ def refuse_link(path: str | Path) -> None:
 
 
 def _open(path: str | Path, flags: int) -> int:
-    """A descriptor of a plain file; what a link points to is not opened, and a pipe does not block."""
+    """A descriptor of a plain file; the target of a link is not opened, and a pipe does not block."""
     refuse_link(path)  # the system's own error is about loops
     descriptor = os.open(path, flags | os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -46,7 +46,7 @@ def _open(path: str | Path, flags: int) -> int:
 
 
 def append_to(path: str | Path) -> BinaryIO:
-    """The file ``path``, made if needed, open for what comes at its end.
+    """The file ``path``, made if needed, open for appending.
 
     Raises:
         LinkError: It is a link, or no plain file.
@@ -68,5 +68,5 @@ def truncate_to(path: str | Path, size: int) -> None:
 
 
 def remove_file(path: str | Path) -> None:
-    """Remove a file, or a link rather than what it points to; nothing happens where there is none."""
+    """Remove a file, or a link rather than its target; nothing happens if there is none."""
     Path(path).unlink(missing_ok=True)

@@ -72,7 +72,7 @@ def _lock(folder: Path) -> _Held:
     path, other = folder / LOCK_FILE, f"choose another folder with {option_text('run_dir')}"
     with contextlib.suppress(FileNotFoundError):
         status = os.lstat(path)
-        if not stat.S_ISREG(status.st_mode):  # what it points to, or who reads it, is no business of ours
+        if not stat.S_ISREG(status.st_mode):  # a link, a pipe ...: it is not opened
             raise RunExistsError(f"{path} must be a plain file: remove it, or {other}")
         if (held := _HELD.get(_key(status))) is not None:
             return held

@@ -24,7 +24,7 @@ __all__ = ["HeldFolder", "is_empty", "kind_of", "other_folder", "refuse_foreign"
 _FORMAT = 1
 _MARK_BYTES = 4096
 _HEAD_BYTES = 2**16
-# Left by what ended before it began.
+# Left by a process that ended before it began.
 _NOTHING = re.compile(
     "|".join([*map(re.escape, (LOCK_FILE, LOG_FILE, MARK_FILE)), r"\..+\.\d+-[0-9a-f]{8}\.tmp"])
     + rf"|\.{re.escape(CONFIG_FILE)}\.tmp"
@@ -51,7 +51,7 @@ def _usable(folder: Path) -> Iterator[None]:
 
 
 def is_empty(folder: str | Path) -> bool:
-    """Whether there is no such folder, or nothing in it but what is left by something that ended before it began."""
+    """Whether the folder is missing, or holds only leftovers of a process that ended before it began."""
     folder = Path(folder)
     with _usable(folder):
         if not folder.exists():
@@ -88,7 +88,7 @@ def _mark_of(folder: Path) -> Kind | None:
 
 
 def _head(path: Path, size: int) -> bytes:
-    """The beginning of a plain file; nothing where there is none."""
+    """The beginning of a plain file; nothing if there is none."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -162,7 +162,7 @@ class HeldFolder:
         self._lock = lock
 
     def clear(self, names: Collection[str] | None = None) -> None:
-        """Remove what we have written into it, perhaps only files and folders of these ``names``."""
+        """Remove metaroll's files from it, or only files and folders of these ``names``."""
         clear(self.path, self.kind.layout, names)
 
     def release(self) -> None:
@@ -182,7 +182,7 @@ def take(folder: str | Path, kind: Kind, check: Callable[[], object] | None = No
     """The right to write into ``folder`` as one of ``kind``, which no other process then has.
 
     The caller has checked all that a user asked for: an error then leaves nothing in the folder, and its files
-    stay as they were. The order is that of the steps here: no name in the folder that is written is a link (the folder
+    stay unchanged. The order is that of the steps here: no name in the folder that is written is a link (the folder
     itself and those above it may be: the user has named them); what is there belongs there; the folder is made, and
     locked; both are checked again; a mark declares the kind of the folder.
 

@@ -95,7 +95,7 @@ def write_folder(
         folder: Where to; folders above it are made.
         draws: The table.
         description: JSON types; format, versions and checksums are added.
-        weights: Of the estimator, by name; ``None`` where there is none.
+        weights: Weights of the estimator, by name; ``None`` if there is none.
 
     Raises:
         FileExistsError: There is something else of that name.
@@ -178,7 +178,7 @@ def read_description(folder: str | Path) -> dict[str, Any]:
     """The contents of ``posterior.json``, checked.
 
     Raises:
-        PosteriorError: The folder is no posterior, is damaged, or of another format.
+        PosteriorError: The folder is not a posterior, is damaged, or of another format.
     """
     folder = find_posterior(folder)
     path = folder / DESCRIPTION
@@ -220,7 +220,7 @@ def _checked(folder: Path, name: str, files: Mapping[str, Any]) -> Path:
 
 
 def read_draws(folder: str | Path, names: Sequence[str] | None = None) -> Draws:
-    """The table of draws of a posterior folder, or of a ``draws.npz`` by itself.
+    """The table of draws of a posterior folder, or of a ``draws.npz`` alone.
 
     Args:
         folder: The folder, or the file.

@@ -1,4 +1,4 @@
-"""Goals in hindsight for steps that were drawn: what was reached later replaces the desired goal."""
+"""Goals in hindsight for sampled steps: a goal that was achieved later replaces the desired goal."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class HindsightGoals:
             ``None``: it ends where it has ended, for every goal.
 
     Raises:
-        ValueError: The space has no goals, or the ratio is no share.
+        ValueError: The space has no goals, or the ratio is not a share.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class HindsightGoals:
         Args:
             streams: Where they lie.
             window: Rows of each step and those that follow it, ``(N, K + 1)``.
-            rewards: Of the K steps, ``(N, K)``; changed.
+            rewards: Rewards of the K steps, ``(N, K)``; changed.
             terminated: Whether the episode ended there, bool ``(N, K)``; changed.
             generator: Source of randomness.
 

@@ -170,7 +170,7 @@ class PathBuffer:
                 raise TypeError(f"path[{key!r}] must fit into {memory.dtype}, got {array.dtype}")
 
     def _reserve(self, columns: Mapping[str, tuple[int, Any]], num_rows: int) -> None:
-        """Memory for ``num_rows`` rows of every key; what is stored stays in its row."""
+        """Allocate ``num_rows`` rows of every key; stored data stay in their rows."""
         have = len(next(iter(self._arrays.values()))) if self._arrays else 0
         if have >= num_rows:
             return

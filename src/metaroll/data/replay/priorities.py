@@ -62,7 +62,7 @@ class Priorities:
         return {"largest": self._largest, "slots": {str(slot): leaves[rows] for slot, rows in enumerate(slots)}}
 
     def load_state_dict(self, state: dict[str, Any], slots: Sequence[np.ndarray]) -> None:
-        """Take over what ``state_dict`` returned, of as many rows or more, of which the newest count."""
+        """Load a ``state_dict`` of at least this number of rows; the newest rows count."""
         self.clear()
         self._largest = float(state["largest"])
         for slot, rows in enumerate(slots):

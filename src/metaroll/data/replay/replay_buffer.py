@@ -91,8 +91,8 @@ class ReplayBuffer:
     only a termination has no future value; any other end or interruption of a rollout leaves its last observation.
 
     Args:
-        observation_space: Of the environment.
-        action_space: Of the environment.
+        observation_space: Observation space of the environment.
+        action_space: Action space of the environment.
         capacity: Number of steps after which the oldest are overwritten, rounded up to a multiple of ``num_slots``.
         num_slots: Number of slots E of the live collection; a rollout belongs to slot ``plan.index % E``.
         planned_steps: Steps that will be taken at most, if that is known: room is made for no more.
@@ -102,7 +102,7 @@ class ReplayBuffer:
             have the largest so far. ``None``: uniformly.
         compute_reward: Give steps goals in hindsight, with rewards
             ``compute_reward(achieved (N, ...), desired (N, ...), {}) -> (N,)``: observations are a Dict with
-            ``achieved_goal`` and ``desired_goal``. ``None``: goals stay as they are.
+            ``achieved_goal`` and ``desired_goal``. ``None``: goals stay unchanged.
         hindsight_ratio: Share of the steps that get such goals, from later in their episodes.
         compute_terminated: With such goals, whether episodes end there, as ``compute_reward``, bool ``(N,)``; ``None``:
             they end where they have ended.
@@ -196,7 +196,7 @@ class ReplayBuffer:
         Raises:
             DataError: An observation, action or reward is NaN or infinite; names the place.
             ShapeError: They are of other spaces, or lack the observation after the last step.
-            TypeError: Something is no rollout, or of another dtype. After an error nothing was stored.
+            TypeError: Something is not a rollout, or of another dtype. After an error nothing was stored.
         """
         pieces = Rollouts.of(rollouts)
         if not len(pieces):

@@ -96,7 +96,7 @@ def _bytes(shape: Sequence[int] | None, dtype: Any) -> int:
 def named_leaves(
     space: gymnasium.Space[Any], name: str = "observation_space"
 ) -> Iterator[tuple[str, gymnasium.Space[Any]]]:
-    """The spaces of numbers that a space is made of, and what errors call them."""
+    """The numeric spaces that a space is made of, with their names in errors."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
         parts = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
         for key, part in parts:
@@ -113,7 +113,7 @@ def _action_entry(space: gymnasium.Space[Any]) -> tuple[tuple[int, ...], Any]:
 
 
 class _Placed(NamedTuple):
-    """Where the observations of pieces go, ``(sum T + N,)``, and what the slots and the ends of episodes then are."""
+    """Rows for the observations of pieces, ``(sum T + N,)``, and the resulting state of slots and ends of episodes."""
 
     rows: np.ndarray
     kept: np.ndarray
@@ -133,8 +133,8 @@ class StepStreams:
     steps, its final observation; so has one that continues, and its last row gets its action with the next piece.
 
     Args:
-        observation_space: Of the environment.
-        action_space: Of the environment.
+        observation_space: Observation space of the environment.
+        action_space: Action space of the environment.
         num_slots: E.
         num_rows: Rows of each slot.
         memory_map: Folder of the files that hold the arrays; ``None``: main memory.
@@ -237,14 +237,14 @@ class StepStreams:
             return numbers + (slots * self.num_rows - starts[slots])
 
         rows = drawn(n)
-        while len(missed := (flags.take(rows) & STEP == 0).nonzero()[0]):  # few: one row per episode is no step
+        while len(missed := (flags.take(rows) & STEP == 0).nonzero()[0]):  # few: an episode has one row more than steps
             rows[missed] = drawn(len(missed))
         return rows
 
     # -- adding ------------------------------------------------------------------------------------------------------
 
     def add(self, pieces: Rollouts, actions: Any = None) -> np.ndarray:
-        """Store rollouts, and pieces of them that follow what was stored before; the rows that were written.
+        """Store rollouts, and pieces that continue stored ones; returns the rows that were written.
 
         Raises:
             DataError: Something is NaN or infinite.
@@ -370,7 +370,7 @@ class StepStreams:
         return {"num_rows": self.num_rows, "slots": slots}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over what ``state_dict`` returned, of a ring of as many slots; the newest rows that fit here.
+        """Load a ``state_dict`` of a ring with the same number of slots; the newest rows that fit are kept.
 
         Raises:
             DataError: Something is missing.

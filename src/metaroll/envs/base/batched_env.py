@@ -93,13 +93,13 @@ class BatchedEnv(gymnasium.Env, ABC):
         return map_rows(_only_row, observations), float(result.rewards[0]), *endings, infos
 
     def on_step(self, begins: bool = False) -> None:
-        """Called after every step, and where an episode ``begins``, for pictures that show what has been.
+        """Called after every step, and when an episode ``begins``, for pictures that show the past.
 
         Many that are stepped as arrays do not call it.
         """
 
     def render(self) -> np.ndarray | None:
-        """A picture of the present state, uint8 ``(H, W, 3)``, with ``render_mode="rgb_array"``."""
+        """A picture of the current state, uint8 ``(H, W, 3)``, with ``render_mode="rgb_array"``."""
         if self.render_mode is None and self.metadata["render_modes"]:
             gymnasium.logger.warn(
                 "render() draws nothing without a render_mode; make the environment with render_mode='rgb_array'"
@@ -117,7 +117,7 @@ class BatchedEnv(gymnasium.Env, ABC):
         return SimulatorSlots(num_slots, copy.copy(self.simulator))  # a later set_task is this one's alone
 
     def accepts_update(self, update: EnvUpdate | None) -> bool:
-        """Whether ``batched_slots`` can apply ``update``: nothing, or what the simulator takes, without wrappers."""
+        """Whether ``batched_slots`` can apply ``update``: none, or one that the simulator accepts, without wrappers."""
         return self.simulator.accepts_update(update)
 
     def check_started(self, what: str) -> None:

@@ -1,4 +1,4 @@
-"""Which environments bring a batched simulator of their own."""
+"""Detection of environments with their own batched simulator."""
 
 from __future__ import annotations
 

@@ -28,18 +28,18 @@ __all__ = [
 PAPER, INK, GRAY, PALE = (250, 250, 247), (45, 49, 56), (120, 124, 130), (202, 206, 211)
 BLUE, RED, GREEN, ORANGE = (38, 98, 165), (200, 70, 50), (60, 140, 90), (217, 95, 2)
 
-_SCALE = 2  # drawn this much larger, and then reduced, for smooth edges
+_SCALE = 2  # drawn larger by this factor, and then reduced, for smooth edges
 
 Point = tuple[float, float]
 
 
 class Canvas:
-    """Drawing in pixels of the finished picture, y upwards from its bottom; what is far outside is left out.
+    """Drawing in pixels of the finished picture, y upwards from the bottom; shapes far outside are left out.
 
     Args:
         width: Pixels from left to right.
         height: Pixels from bottom to top.
-        color: Of the ground.
+        color: Color of the background.
     """
 
     def __init__(self, width: int, height: int, color: Any = PAPER) -> None:
@@ -119,7 +119,7 @@ def gif_bytes(frames: Sequence[np.ndarray], fps: float) -> bytes:
     palette = Image.fromarray(np.concatenate(frames[:: max(1, len(frames) // 8)])).quantize(256)
     pictures = [Image.fromarray(frame).quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
     file = io.BytesIO()
-    # GIF counts in hundredths of a second, and programs take less than two of them for ten.
+    # GIF counts in hundredths of a second, and programs show fewer than two of them as ten.
     duration = 10 * max(2, round(100 / fps))
     pictures[0].save(file, format="GIF", save_all=True, append_images=pictures[1:], duration=duration, loop=0)
     return file.getvalue()

@@ -57,7 +57,7 @@ def check_slots(
 
     Raises:
         ConformanceError: A rule is broken.
-        TypeError: ``make`` is no function, or makes no slots.
+        TypeError: ``make`` is not a function, or makes no slots.
         ValueError: There are fewer than two plans.
     """
     if not callable(make):
@@ -113,7 +113,7 @@ class _Kit:
         self.longest = (self.time_limit or 50) if self.num_steps is None else self.num_steps
         self.everyone = list(range(len(self.plans)))
         self.generator = np.random.default_rng(self.seed)
-        space = copy.deepcopy(self.spec.action_space)  # its generator is not to be moved
+        space = copy.deepcopy(self.spec.action_space)  # its generator must not advance
         space.seed(self.seed)
         self.actions = [[action_row(space, space.sample()) for _ in range(self.longest)] for _ in self.plans]
 

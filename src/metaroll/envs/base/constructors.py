@@ -41,7 +41,7 @@ _find: Callable[[str], Any] | None = None
 
 
 def register_env(name: str, constructor: Constructor) -> None:
-    """Register ``name`` for what ``constructor`` makes; it comes before the ids of Gymnasium."""
+    """Register ``name`` for the environments of ``constructor``; it takes precedence over Gymnasium's ids."""
     _NAMED[name] = constructor
 
 
@@ -114,7 +114,7 @@ def close_env(env: Any) -> None:
 
 
 class NamedEnv:
-    """Makes the environment of a name: a registered one, then what is found under it, then Gymnasium's.
+    """Makes the environment of a name: a registered one, else one that a finder resolves, else Gymnasium's.
 
     Keeps what is registered under the name here, for workers, which do not know what a script has registered.
 
@@ -134,7 +134,7 @@ class NamedEnv:
         return None if _find is None else _find(self.name)
 
     def constructor(self) -> Constructor | None:
-        """Its constructor; ``None`` for ids of Gymnasium (and for unknown names)."""
+        """The constructor; ``None`` for ids of Gymnasium (and for unknown names)."""
         if self._registered is not None:
             return self._registered
         return None if self.known is None else self.known.constructor
@@ -269,7 +269,7 @@ def with_render_mode(constructor: Constructor, mode: str) -> Constructor:
         hands_on = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
         draws = mode in getattr(inner, "metadata", {}).get(
             "render_modes", ()
-        )  # a class that hands options on declares it
+        )  # classes that pass options on declare it
         takes = inner is gymnasium.make or "render_mode" in parameters or (hands_on and draws)
     except (TypeError, ValueError):  # written in C
         takes = False
@@ -289,7 +289,7 @@ def check_no_arguments(constructor: Any, name: str) -> None:
     try:
         signature = inspect.signature(constructor)
     except (TypeError, ValueError):
-        return  # built in: it raises by itself
+        return  # built-in: it raises the error itself
     kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     wanted = [p.name for p in signature.parameters.values() if p.default is p.empty and p.kind not in kinds]
     if wanted:

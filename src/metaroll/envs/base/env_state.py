@@ -53,12 +53,12 @@ PLAN_OPTIONS = ("eval", "rollout", "max_steps")
 
 
 def render_mode_of(env: Any) -> str | None:
-    """How ``env`` draws itself; ``None`` if it does not."""
+    """The render mode of ``env``; ``None`` if it does not render."""
     return getattr(env, "render_mode", None)
 
 
 def frames_per_second(env: Any) -> float | None:
-    """Its frames per second, if it declares them."""
+    """The frames per second that it declares, if any."""
     fps = getattr(env, "metadata", {}).get("render_fps")
     return float(fps) if fps else None
 
@@ -158,7 +158,7 @@ def current_observation(env: Any) -> Any:
         )
     for layer in reversed(outside):
         if isinstance(layer, gymnasium.wrappers.NormalizeObservation):
-            updates, layer.update_running_mean = layer.update_running_mean, False  # it has gone into the statistics
+            updates, layer.update_running_mean = layer.update_running_mean, False  # the statistics include it already
             try:
                 observation = layer.observation(observation)
             finally:

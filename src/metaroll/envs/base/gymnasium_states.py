@@ -20,7 +20,7 @@ __all__ = ["StateAccess", "state_access_of"]
 
 _PACKAGES = ("gymnasium.envs.classic_control.", "gymnasium.envs.mujoco.")
 _RESETS = ("reset", "reset_model", "set_state", "_get_obs", "_get_ob", "state_from_observation")
-"""Methods that decide what a state is and how it is shown: a class that changes one of them must declare its own."""
+"""Methods that define states and observations: a class that overrides one of them must declare its own conversion."""
 
 
 class StateAccess(ABC):
@@ -95,7 +95,7 @@ class _Classic(StateAccess):
 
     def read(self, env: Any, observations: np.ndarray) -> np.ndarray:
         shown = observations[:, : 2 * self._angles]
-        # Noise may bring the pair beside the unit circle: the angle is that of the nearest point on it.
+        # Noise may move the pair off the unit circle: the angle is that of the nearest point on it.
         angles = np.arctan2(shown[:, 1::2], shown[:, ::2])
         return np.concatenate((angles, observations[:, 2 * self._angles :]), axis=1)
 
@@ -161,7 +161,7 @@ class _Robot(_Mujoco):
         return np.arange(env.observation_space.shape[0]) < self.size(env) - self._hidden(env)
 
     def _hidden(self, env: Any) -> int:
-        """How many of the first positions are not shown."""
+        """Number of the first positions that are not observed."""
         return self._ground if getattr(env, "_exclude_current_positions_from_observation", True) else 0
 
 
@@ -177,7 +177,7 @@ class _DoublePendulum(_Mujoco):
 
 
 class _Reacher(_Mujoco):
-    """Cosines and sines of two angles, the place of the target, speeds of the angles, and what follows from these.
+    """Cosines and sines of two angles, the position of the target, angular velocities, and derived entries.
 
     The target rests.
     """

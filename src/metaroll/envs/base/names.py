@@ -1,4 +1,4 @@
-"""How names of environments are written; all follows from their text, and nothing is looked up or imported."""
+"""The syntax of environment names; everything here follows from their text, without lookup or import."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ __all__ = ["OldGymEnv", "OldGymMaker", "as_gymnasium"]
 
 
 def as_gymnasium(env: Any) -> Any:
-    """``env``, or an ``OldGymEnv`` around it if its ``reset`` takes no seed; what is no environment is left alone."""
+    """``env``, or an ``OldGymEnv`` around it if its ``reset`` takes no seed; other objects are returned unchanged."""
     is_instance = not isinstance(env, type) and hasattr(env, "reset") and hasattr(env, "step")
     if not is_instance or isinstance(env, gymnasium.Env | gymnasium.vector.VectorEnv):
         return env

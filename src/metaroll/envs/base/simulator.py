@@ -143,7 +143,7 @@ class Simulator(ABC):
         """``uniforms`` of rows, ``(N, num_uniforms)``, for simulators with ``seeds_as_gymnasium``.
 
         Args:
-            seeds: Of the generators that Gymnasium's ``reset(seed=)`` makes, ``(N,)``.
+            seeds: Seeds of the generators that Gymnasium's ``reset(seed=)`` makes, ``(N,)``.
         """
         return pcg64_uniforms(seeds, self.num_uniforms)
 
@@ -167,7 +167,7 @@ class Simulator(ABC):
         return state
 
     def release(self, state: Rows) -> None:  # noqa: B027 (most hold nothing)
-        """These rows of a state are never used again; what they hold outside of arrays may be used for others."""
+        """These rows of a state are never used again; objects that they hold besides arrays may be reused."""
 
     def whole_state(self, state: Rows) -> dict[str, np.ndarray]:
         """All it takes to continue with these rows, name -> ``(N, ...)``; by default the arrays of ``state``."""
@@ -181,7 +181,7 @@ class Simulator(ABC):
         return map_rows(lambda array: np.array(whole[str(next(numbers))], dtype=array.dtype), state)
 
     def state_rows(self, state: Rows, xp: Any) -> Any:
-        """The state of the system, ``(N, S)``, in fresh memory; ``None`` where that is not known."""
+        """The state of the system, ``(N, S)``, in fresh memory; ``None`` if unknown."""
         return None
 
     @abstractmethod
@@ -228,7 +228,7 @@ class TaskSimulator(Simulator):
 
         Raises:
             ShapeError: One has another shape.
-            ValueError: It is no task of this system.
+            ValueError: It is not a task of this system.
         """
 
     def accepts_update(self, update: EnvUpdate | None) -> bool:

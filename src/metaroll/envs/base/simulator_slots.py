@@ -45,7 +45,7 @@ class SimulatorRows:
         self._is_own = True  # whether all rows have the simulator's own task
         self.constants: Rows = rows_at(simulator.constants([self._own_task], np), np.zeros(num_rows, dtype=np.int64))
         self.state: Rows = None
-        if not simulator.is_physics:  # something to hold until episodes begin
+        if not simulator.is_physics:  # placeholders until episodes begin
             nothing = tuple(np.zeros(num_rows) for _ in range(simulator.num_uniforms))
             with np.errstate(all="ignore"):
                 self.state = simulator.initial_state(nothing, self.constants, np)
@@ -156,7 +156,7 @@ class SimulatorRows:
         return {**self.simulator.whole_state(rows_at(self.state, rows)), **own}
 
     def take_up(self, rows: np.ndarray, state: Mapping[str, np.ndarray]) -> None:
-        """Continue in ``rows (k,)``, which have just begun, from what ``running_state`` returned."""
+        """Continue in ``rows (k,)``, which have just begun, from the result of ``running_state``."""
         whole = {name: values for name, values in state.items() if name not in ("age", "noise_key")}
         self.state = with_rows(self.state, rows, self.simulator.with_whole_state(rows_at(self.state, rows), whole))
         self._noise.begin(rows, state["noise_key"])
@@ -381,7 +381,7 @@ class SimulatorSlots(Slots):
         self.rows.take_up(np.asarray(slots, dtype=np.int64), state)
 
     def states(self) -> np.ndarray | None:
-        """States ``(E, S)``, in fresh memory; ``None`` where they are not known."""
+        """States ``(E, S)``, in fresh memory; ``None`` if unknown."""
         return None if self.rows.state is None else self.simulator.state_rows(self.rows.state, np)
 
     def time_step(self, slot: int) -> float | None:
@@ -414,7 +414,7 @@ class SimulatorSlots(Slots):
                 tasks.append(self.simulator.check_update(table.updates[number]))
             except Exception as error:
                 wrong[number] = error
-        if wrong:  # all at once: of parameters that are drawn, thousands may be
+        if wrong:  # all at once: thousands of parameters may be out of range
             mine = np.flatnonzero(np.isin(table.update_of, list(wrong)))
             causes = {int(rows[row]): wrong[int(table.update_of[row])] for row in mine.tolist()}
             slot, cause = next(iter(causes.items()))
@@ -445,7 +445,7 @@ def check_choices(space: Discrete, choices: np.ndarray, active: np.ndarray | Non
     """Choices ``(N,)`` as int64; those of rows that are not active become 0.
 
     Raises:
-        SlotError: One is no index of ``space``.
+        SlotError: One is not an index of ``space``.
     """
     if active is None and choices.dtype == np.int64 and choices.min() >= 0 and choices.max() < space.n:
         return choices  # the usual case, in a tenth of the time

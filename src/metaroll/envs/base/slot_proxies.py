@@ -16,7 +16,7 @@ __all__ = ["SlotsProxy", "WatchedSlots", "slot_domain_params"]
 
 
 def slot_domain_params(slots: Slots, slot: int, plan: RolloutPlan) -> dict[str, Any] | None:
-    """Domain parameters of the environment in ``slot``, which has been reset for ``plan``, as far as they are known."""
+    """Domain parameters of the environment in ``slot``, which has been reset for ``plan``, as far as known."""
     params = slots.domain_param(slot)
     if params is None:
         params = plan.task if isinstance(plan.env_update, DomainParamUpdate) else plan.extras.get("domain_param")

@@ -56,7 +56,7 @@ class TaskFamily:
         env_constructor: Makes the environment, without a task.
         num_train_tasks: Default number of training tasks.
         num_test_tasks: Default number of held-out tasks.
-        horizon: Steps of an episode; ``None`` if it has no end of its own.
+        horizon: Steps of an episode; ``None`` if it is unlimited.
         description: One line.
         source: Sampler of all tasks, or a function that makes it when it is first needed; ``None``: the environment has
             ``sample_tasks`` and ``set_task``.
@@ -212,7 +212,7 @@ class TaskFamily:
         test_tasks: Sequence[str] | None = None,
         description: str = "",
     ) -> TaskFamily:
-        """Tasks that are environments of their own.
+        """A family whose tasks are separate environments.
 
         Args:
             constructors: Classes or functions that make the environments, or a dict that gives them names. The name is
@@ -288,7 +288,7 @@ class TaskFamily:
         if self.same_tasks:
             most = max(num_train, num_test, self.num_train_tasks)
             updates = draw_distinct(self.tasks, most, generator, self.name)
-            # Where fewer are trained in than there are, the others come first in the test.
+            # If fewer tasks are trained in than exist, the others come first in the test.
             return updates[:num_train], [*updates[num_train:], *updates[:num_train]][:num_test]
         # The usual numbers first, for any request: held-out tasks are the same for all numbers of training tasks.
         usual = self.num_train_tasks, self.num_test_tasks
@@ -353,7 +353,7 @@ def registered_families() -> dict[str, TaskFamily]:
 
 
 def _maker(make_env: Any) -> Constructor:
-    """A picklable constructor: that of an id keeps what a script has registered, which workers do not know."""
+    """A picklable constructor: for an id it includes the script's registration, which workers do not know."""
     if isinstance(make_env, str):
         named = NamedEnv(make_env)
         return named.constructor() or named
@@ -406,7 +406,7 @@ def _try_params(maker: Any, env: Any, source: RandomDomains) -> None:
 
 
 def _try_task(maker: Any, env: Any, source: TaskSampler, tasks: Any) -> None:
-    """Set one task, where tasks are at hand: what is wrong with all of them need not wait until they are used."""
+    """Set one task, if tasks are listed, so that errors in all of them appear early."""
     if source.updates is None and (tasks is None or callable(tasks)):
         return
     with source.drawing() as draw:

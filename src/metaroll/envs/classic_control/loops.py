@@ -12,14 +12,14 @@ import numpy as np
 
 from metaroll.functional.kernels import compiled, register
 
-__all__ = ["numpy_has_functions_of_c", "stepped_cart_pole"]
+__all__ = ["numpy_uses_c_functions", "stepped_cart_pole"]
 
 Columns = tuple[np.ndarray, ...]
 
 
 @functools.cache
-def numpy_has_functions_of_c() -> bool:
-    """Whether NumPy has no sine and cosine of its own here: such have other last bits at one point in a hundred."""
+def numpy_uses_c_functions() -> bool:
+    """Whether NumPy uses the C library's sine and cosine here; its own differ in the last bit at 1 % of points."""
     points = np.linspace(-8.0, 8.0, 1 << 14)
     listed = points.tolist()
     sines, cosines = (np.fromiter(map(each, listed), np.float64) for each in (math.sin, math.cos))
@@ -66,7 +66,7 @@ def stepped_cart_pole(
     """The arrays that ``_cart_pole`` fills; ``None`` where NumPy is to do it."""
     count = len(fallen)
     loop = compiled("cart_pole", 40 * count)
-    if loop is None or not numpy_has_functions_of_c():
+    if loop is None or not numpy_uses_c_functions():
         return None
     following, rewards, flags = np.empty((4, count)), np.empty(count), np.empty((2, count), dtype=bool)
     loop(state, fallen, np.require(actions, np.int64, ["C", "W"]), constants, following, rewards, flags)

@@ -20,7 +20,7 @@ from gymnasium.spaces import Box, Discrete
 
 from metaroll.envs.base.batching import is_as_defined, unwrapped_and_limit
 from metaroll.envs.base.simulator import Columns, NextState, Rows, Simulator, finite_state, stacked
-from metaroll.envs.classic_control.loops import numpy_has_functions_of_c, stepped_cart_pole
+from metaroll.envs.classic_control.loops import numpy_uses_c_functions, stepped_cart_pole
 from metaroll.functional.kernels import compiled
 from metaroll.tasks.domain_access import derived_attributes, is_possible, warn_out_of_reach
 from metaroll.tasks.domain_params import DomainParamUpdate
@@ -45,7 +45,7 @@ class ClassicSimulator(Simulator):
     Attributes:
         params: Attributes that may have any value, and differ between rows.
         fixed: Attributes that must have this value, or the formulas do not speak for the environment.
-        class_name: Of the environment.
+        class_name: Class name of the environment.
         seconds: The attribute that holds the seconds of a step, if the environment has it.
         state_dim: Numbers in the environment's ``state``; flags may follow them, false where an episode starts.
     """
@@ -142,7 +142,7 @@ class ClassicSimulator(Simulator):
 
 
 def _within(low: float, high: float, uniform: np.ndarray) -> np.ndarray:
-    """As ``Generator.uniform(low, high)``."""
+    """The arithmetic of ``Generator.uniform(low, high)``."""
     return low + (high - low) * uniform
 
 
@@ -167,7 +167,7 @@ class _Pendulum(ClassicSimulator):
     def follow(self, state: Columns, actions: Any, constants: Columns, xp: Any) -> NextState:
         angle, speed = state
         gravity, torque, dt, fastest, strongest = constants
-        torque, strongest = torque.astype(np.float32), strongest.astype(np.float32)  # as Python numbers become
+        torque, strongest = torque.astype(np.float32), strongest.astype(np.float32)  # the dtype that Python numbers get
         push = np.minimum(np.maximum(actions, -strongest), strongest)
         costs = _squares((angle + _PI) % (2 * _PI) - _PI) + 0.1 * _squares(speed) + 0.001 * _squares(push)
         speed = speed + (gravity * np.sin(angle) + torque * push) * dt
@@ -289,7 +289,7 @@ def _move_car(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Position and velocity after a step, in the precision of the arguments."""
     slope = 0.0025 * _cosines(3 * position)
-    # A force at its bound is a Python number, so what it adds is rounded once, in the end.
+    # A force at its bound is a Python number, so its contribution is rounded only once, at the end.
     pull = (actions * power.astype(np.float32) - slope.astype(np.float32)).astype(np.float64)
     for beyond, bound in ((actions < -1.0, -1.0), (actions > 1.0, 1.0)):
         if beyond.any():
@@ -399,7 +399,7 @@ def _squares(values: np.ndarray) -> np.ndarray:
 
 def _cosines(values: np.ndarray) -> np.ndarray:
     """``math.cos`` of one number at a time, in double precision."""
-    if numpy_has_functions_of_c():
+    if numpy_uses_c_functions():
         return np.cos(values.astype(np.float64, copy=False))
     return np.fromiter(map(math.cos, values.tolist()), np.float64)
 

@@ -22,7 +22,7 @@ _PACKAGES = {"ALE": ("ale-py", "ale_py")}
 
 
 def refuse_misread(name: str) -> None:
-    """Error for an unknown ``name`` of a form that shows what is meant, for which the nearest names are of no use.
+    """Error for an unknown ``name`` whose form shows its meaning, so that similar names would not help.
 
     Raises:
         UnknownNameError: It is a file of Python, a dotted name in a module, or an id in a namespace that was not
@@ -100,7 +100,7 @@ def _file_text(name: str, module: str) -> str:
 
 
 def _environments_in(module: str) -> dict[str, str]:
-    """Names in a module -> what they are; families first."""
+    """Names in a module -> their kinds; families first."""
     members = {name: value for name, value in vars(importlib.import_module(module)).items() if name[:1] != "_"}
     kinds = {name: "a family of tasks" for name, value in members.items() if isinstance(value, TaskFamily)}
     kinds |= {name: "an environment" for name, value in members.items() if _makes_env(value, module)}

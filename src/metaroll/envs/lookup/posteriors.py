@@ -79,9 +79,9 @@ def _other_simulator(env: str, folder: str, place: Path) -> list[str]:
     inferred = _simulator_of(place).get("env")
     if inferred is None or inferred == env:
         return []
-    # The folder may come from elsewhere: of what it names only an environment that is registered here is made.
+    # The folder may come from elsewhere, so only a registered environment that it names is made.
     if inferred in gymnasium.registry or inferred in env_names():
-        with contextlib.suppress(Exception):  # an environment that cannot be made here raises anything
+        with contextlib.suppress(Exception):  # an environment that cannot be made here may raise anything
             if _innermost(inferred) is _innermost(env):
                 return []
     return [

@@ -68,7 +68,7 @@ def zero_variance_randomizer(
 
 
 def empty_randomizer() -> DomainRandomizer:
-    """A randomizer that leaves everything as it is, to be filled with ``add_domain_params``."""
+    """A randomizer that leaves everything unchanged, to be filled with ``add_domain_params``."""
     return DomainRandomizer()
 
 

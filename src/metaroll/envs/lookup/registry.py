@@ -69,7 +69,7 @@ __all__ = [
 
 
 def _register(name: str, value: Any) -> None:
-    """Workers get what has been given with its name."""
+    """Workers get the registered object with its name."""
     register_env(name, value.env_constructor if isinstance(value, TaskFamily) else value)
 
 
@@ -82,7 +82,7 @@ _given = GivenObjects(
 )
 
 _own: dict[str, tuple[Any, TaskFamily | None]] = {}
-"""``module:attribute`` -> what it was when it was asked for last, and its family, if it has tasks."""
+"""``module:attribute`` -> the object when it was last looked up, and its family if it has tasks."""
 
 
 def is_entry_point(name: str) -> bool:
@@ -113,7 +113,7 @@ def _declared() -> tuple[Mapping[str, Declared], list[tuple[str, str]]]:
 
 @functools.cache
 def _names_of_ours() -> frozenset[str]:
-    """Our families, and ids of Gymnasium itself: others, perhaps of a plug-in, depend on what has been imported."""
+    """The families of metaroll, and Gymnasium's own ids: others, perhaps of a plug-in, depend on imports so far."""
     ids = [name for name, entry in gymnasium.registry.items() if str(entry.entry_point).startswith("gymnasium.")]
     return frozenset([*registered_families(), *ids])
 
@@ -122,7 +122,7 @@ def load_entry_point(name: str) -> Any:
     """The object of ``name``: a class, a function, a ``TaskFamily`` ...
 
     Raises:
-        UnknownNameError: There is no such module, or nothing of this name in it.
+        UnknownNameError: There is no such module, or no such name in it.
         OwnCodeError: The module cannot be imported.
         PluginError: The same of an entry point, or it holds something else.
     """
@@ -175,7 +175,7 @@ def name_given(env: Any, name: str | None = None) -> str:
     value: Any = env if isinstance(env, TaskFamily) else constructor_of(env)
     if isinstance(value, SharedEnv):
         raise TypeError("env must make single environments, got a vector environment: give what makes one of them")
-    # Tasks are drawn from the seed and this name, which must not depend on what else has been given.
+    # Tasks are drawn from the seed and this name, which must not depend on other arguments.
     family = family_of(value, plain) if _has_tasks(value, plain) else None
     if name is None:
         name = _given.free_name(plain, value)
@@ -184,7 +184,7 @@ def name_given(env: Any, name: str | None = None) -> str:
 
 
 def _existing_name(env: Any) -> str | None:
-    """The name that other processes know ``env`` by, too; ``None`` where there is none."""
+    """The name that other processes know ``env`` by, too; ``None`` if there is none."""
     if isinstance(env, str):
         return env
     if not isinstance(env, TaskFamily):
@@ -425,7 +425,7 @@ class KnownName:
             return None
         if self.name in gymnasium.registry and not self.name.startswith("Meta-World/"):
             return None
-        return meant_name(self.name)  # also of Meta-World's own ids: none of them alone makes anything
+        return meant_name(self.name)  # also ids of Meta-World itself, which do not make an environment on their own
 
 
 register_finder(KnownName)

@@ -1,4 +1,4 @@
-"""Where environments come from: every way to name one, as one object that makes them, one by one or as slots."""
+"""Sources of environments: one object for every way to name an environment, which makes them one by one or as slots."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class EnvSource:
 
     @property
     def name(self) -> str:
-        """Its name in ``config.yaml`` and messages; empty if it has none."""
+        """The name in ``config.yaml`` and messages; empty if there is none."""
         return self.known.name
 
     @property
@@ -130,7 +130,7 @@ class EnvSource:
         """Which kind of slots can run ``plans``.
 
         Args:
-            plans: The plans that will be run, as far as they are known.
+            plans: The plans that will be run, as far as known.
             env: An environment that ``make`` has given; without it one is made (and closed) if the kind cannot be
                 determined otherwise. Ids and classes suffice, a function has to be called.
         """
@@ -158,14 +158,14 @@ class EnvSource:
 
         Args:
             num_slots: How many.
-            plans: The plans that will be run, as far as they are known.
+            plans: The plans that will be run, as far as known.
             env: An environment that ``make`` has given, of which a simulator is made; the caller closes it after the
                 slots. Without it, what is made here is closed with the slots.
-            kind: Of slots, if the caller has asked before.
+            kind: Kind of slots, if the caller knows it already.
             reachable: Step classic control as a list, whose environments can be asked for, and given, attributes.
 
         Raises:
-            TypeError, ValueError: ``num_slots`` is no integer of at least 1.
+            TypeError, ValueError: ``num_slots`` is not an integer of at least 1.
         """
         check_whole("num_slots", num_slots)
         if kind is None and env is None:
@@ -202,7 +202,7 @@ _UNNAMED = KnownName("")
 
 
 class _BatchedForm(NamedTuple):
-    """How many of an environment are stepped as arrays."""
+    """The form in which many copies of an environment are stepped as arrays."""
 
     kind: SlotsKind
     accepts: Callable[[Sequence[RolloutPlan]], bool]
@@ -230,11 +230,11 @@ def make_slots(
     Args:
         source: An id (``"point-robot"``, ``"Pendulum-v1"``), a class or function that makes an environment, an
             environment (copied), a vector environment or a function that makes one, or ``Slots``, which are returned
-            as they are.
+            unchanged.
         num_slots: How many.
         share: Step the given environment itself, in the one slot there is.
         reachable: Step classic control as a list, whose environments can be asked for, and given, attributes.
-        plans: The plans that will be run, as far as they are known.
+        plans: The plans that will be run, as far as known.
 
     Raises:
         TypeError: ``source`` makes no environment, or cannot be copied.
@@ -290,7 +290,7 @@ def _kind_of_env(env: Any, plans: Sequence[RolloutPlan]) -> SlotsKind:
 
 
 def _batched_form(env: Any) -> _BatchedForm | None:
-    """How ``env`` is stepped as a batch: its own simulator, or those that replace Gymnasium's environments."""
+    """The batched simulator of ``env``: its own, or one that replaces Gymnasium's environment."""
     if is_batched(env):
         inner = without_checks(env)
         kind = _kind_of_simulator(getattr(env, "unwrapped", env))

@@ -47,7 +47,7 @@ def make_metaworld_benchmark(
 ) -> Any:
     """A benchmark of Meta-World; its tasks are those of ``metaworld.ML10(seed=seed)`` and the like, bitwise identical.
 
-    NumPy's global generator, which Meta-World draws from, is left as it was. Meta-World simulates the arm for every
+    NumPy's global generator, which Meta-World draws from, is left unchanged. Meta-World simulates the arm for every
     goal that it draws (half a minute for ML10); here only the draws are made. Goals are hidden in ML, visible in MT.
 
     Args:
@@ -161,7 +161,7 @@ class _Still:
 
     def _reset_hand(self, steps: int = 50) -> None:
         mujoco: Any = mujoco_package()
-        mujoco.mj_forward(self.model, self.data)  # where everything is, which a reset may ask for
+        mujoco.mj_forward(self.model, self.data)  # positions of all objects, which a reset may read
         self.init_tcp = self.tcp_center
 
     def do_simulation(self, ctrl: Any, n_frames: int) -> None:

@@ -44,7 +44,7 @@ BENCHMARKS = (*(f"{BENCHMARK}{name}-reach-v3" for name in _SINGLE), *(BENCHMARK 
 
 _CUSTOM = ("custom-ML", "custom-MT")
 _NUMBERED = ("MT10", "MT25", "MT50")
-"""Those whose observations hold the number of the environment."""
+"""Benchmarks whose observations hold the number of the environment."""
 _EXAMPLE = "reach-v3"
 # With or without Meta-World's name before it: ML10, metaworld/ML1-reach-v3, Meta-World/MT1, mt1:push-v3.
 _ALIKE = re.compile(r"(?:meta-?world[-/:.])?(m[lt]\d+|custom-m[lt])(?:[-/:.](.+))?", re.IGNORECASE)
@@ -82,7 +82,7 @@ def benchmark_family(name: str) -> TaskFamily:
 
 
 def meant_name(name: str) -> str | None:
-    """How the benchmark that ``name`` seems to mean is written; ``None`` if it is no name of Meta-World."""
+    """The correct name of the benchmark that ``name`` seems to mean; ``None`` if it is not one of Meta-World."""
     match = _ALIKE.fullmatch(name)
     if match is None:
         itself = _ITSELF.fullmatch(name)

@@ -114,7 +114,7 @@ class MetaWorldTaskSampler(TaskSampler):
         return [self._update(name, self._tasks[name][i]) for name in self._tasks for i in drawn[name]]
 
     def in_turn(self) -> list[EnvUpdate]:
-        """An update for each task: the first of every class, then the second of every class ..., as they are listed."""
+        """An update for each task: the first of every class, then the second of every class, and so on."""
         return [self._update(name, self._tasks[name][i]) for i in range(MW_TASKS_PER_ENV) for name in self._tasks]
 
     def _next(self, count: int) -> dict[str, list[int]]:
@@ -133,7 +133,7 @@ class MetaWorldTaskSampler(TaskSampler):
         return drawn
 
     def _fresh_order(self, drawn: list[int]) -> np.ndarray:
-        """A new order, in which what this call has begun to draw from the order before comes last."""
+        """A new order; tasks that this call has already drawn from the previous order come last."""
         order = self._generator.permutation(MW_TASKS_PER_ENV)
         begun = len(drawn) % MW_TASKS_PER_ENV
         recent = np.isin(order, drawn[len(drawn) - begun :])

@@ -1,4 +1,4 @@
-"""The door to the package ``metaworld``: found or explained, and what results must record about it."""
+"""The door to the package ``metaworld``: its import or an explanation, and its entries in results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quaternions of single rotation matrices, as SciPy computes them, without what SciPy does around it.
+"""Quaternions of single rotation matrices, by SciPy's arithmetic without its overhead.
 
 Meta-World asks SciPy for the orientation of every object at every step, which costs as much as the physics.
 """
@@ -49,9 +49,9 @@ class _MatrixOnly:
 def with_fast_rotations(function: Any) -> Any:
     """A copy of ``function`` that uses ``quaternion_of`` where it uses SciPy's ``Rotation``; ``function`` stays itself.
 
-    It is returned as it is where it does not use it, or where SciPy here does not agree to the last bit.
+    It is returned unchanged where it does not use it, or where SciPy here does not agree to the last bit.
     """
-    from scipy.spatial.transform import Rotation  # loads slowly, and all names of environments pass this module
+    from scipy.spatial.transform import Rotation  # loads slowly, and every lookup of an environment imports this module
 
     names = getattr(function, "__globals__", {})
     if names.get("Rotation") is not Rotation or not _agrees_with_scipy():

@@ -77,7 +77,7 @@ class MetaWorldEnvMaker:
 
 
 def checked_setting(reward_version: str, horizon: int) -> tuple[str, int]:
-    """A reward version and a horizon, or what is wrong with them."""
+    """Check and return a reward version and a horizon."""
     if reward_version not in REWARD_VERSIONS:
         raise ValueError(f"reward_version must be one of {REWARD_VERSIONS}, got {reward_version!r}")
     return reward_version, check_whole("horizon", horizon)
@@ -93,7 +93,7 @@ class Sawyer:
     - A copy is a new environment with the same task, to be reset before it is stepped.
     """
 
-    # What Meta-World's class, which comes after, has:
+    # Attributes of Meta-World's class, which follows in the order of bases:
     model: Any
     data: Any
     frame_skip: int

@@ -56,7 +56,7 @@ def as_task(task: Any) -> MetaWorldTask:
 
 
 def read_task(task: Any) -> dict[str, Any]:
-    """The contents of a task: ``env_cls``, ``rand_vec`` and ``partially_observable``, and what its class wants besides.
+    """The contents of a task: ``env_cls``, ``rand_vec`` and ``partially_observable``, and further entries of its class.
 
     Meta-World keeps it pickled. Tasks may come from a file, so only arrays and Meta-World's own environment classes
     are let through.

@@ -15,7 +15,7 @@ _POSES = 200
 _USUAL_AMBIENT, _USUAL_DIFFUSE = 0.1, 0.4  # MuJoCo's
 _BRIGHT_AMBIENT, _BRIGHT_DIFFUSE = 0.4, 0.8
 _ROOM = 1.1
-"""Of the distance at which the model just fits into the picture."""
+"""Distance of the camera, as a multiple of that at which the model just fits into the picture."""
 _FLAT = 0.4
 """A model whose extent in one direction is less than this part of both others is viewed in that direction."""
 

@@ -36,7 +36,7 @@ _FAMILIES = {
 
 for name, (kind, num_train, num_test, text) in _FAMILIES.items():
     register_family(TaskFamily(name, kind, num_train, num_test, kind.horizon, text))
-# Both directions, of which there are no more, are trained and tested on, as published.
+# There are only two directions; both are used in training and in tests, as published.
 _DIRECTIONS = {
     "cheetah-dir": (CheetahDirEnv, None, "HalfCheetah (MuJoCo) running forward or backward"),
     "ant-dir": (AntDirEnv, _forward_or_backward, "Ant (MuJoCo) running forward or backward"),

@@ -38,7 +38,7 @@ def is_gymnasium_id(name: str) -> bool:
 
 
 def default_camera(module: str) -> dict[str, Any] | None:
-    """The camera of a module of ``gymnasium.envs.mujoco``, if it has one of its own."""
+    """The camera that a module of ``gymnasium.envs.mujoco`` defines, if any."""
     return getattr(importlib.import_module(f"{_MODULE}{module}"), "DEFAULT_CAMERA_CONFIG", None)
 
 

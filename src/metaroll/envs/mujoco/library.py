@@ -1,4 +1,4 @@
-"""The mujoco package, imported when it is first needed, and what several modules ask of it."""
+"""The mujoco package, imported on first use, and functions that several modules share."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def get_physics(model: Any, data: Any) -> np.ndarray:
 
 
 def set_physics(model: Any, data: Any, physics: np.ndarray) -> None:
-    """Continue from what ``get_physics`` returned."""
+    """Continue from the result of ``get_physics``."""
     mujoco = load_mujoco()
     spec = mujoco.mjtState.mjSTATE_INTEGRATION
     mujoco.mj_setState(model, data, physics, spec)
@@ -77,7 +77,7 @@ def set_physics(model: Any, data: Any, physics: np.ndarray) -> None:
 
 
 def compute_again(model: Any) -> None:
-    """Recompute what MuJoCo derives from masses, gears and the like, after some have been changed.
+    """Recompute the constants that MuJoCo derives from masses, gears and the like, after changes.
 
     Version 4 leaves the mean mass and inertia, by which its solver scales its tolerance, to the compiler. They follow
     here, too, except where the model file has given others.
@@ -87,7 +87,7 @@ def compute_again(model: Any) -> None:
     computed = np.isclose(
         (stat.meanmass, stat.meaninertia), (model.body_subtreemass[0] / bodies, sum(model.dof_M0.tolist()) / dofs)
     )
-    mujoco.mj_setConst(model, mujoco.MjData(model))  # in separate data: it moves the simulation
+    mujoco.mj_setConst(model, mujoco.MjData(model))  # in separate data, since it advances the simulation
     if computed[0]:
         stat.meanmass = sum(model.body_mass[1:].tolist()) / bodies
     if computed[1]:
@@ -99,8 +99,7 @@ BOUNDS = ("geom_rbound", "geom_aabb", "bvh_aabb", "body_margin", "geom_sameframe
 
 
 def compute_bounds_again(model: Any, nominal: Mapping[str, np.ndarray], moved: Mapping[str, np.ndarray]) -> None:
-    """Recompute what depends on shapes, places and margins, after some have been changed; ``mj_setConst`` leaves it as
-    it was.
+    """Recompute the constants that depend on shapes, positions and margins, which ``mj_setConst`` does not update.
 
     Args:
         model: MuJoCo's model.
@@ -176,7 +175,7 @@ def _rotation(quaternion: np.ndarray) -> np.ndarray:
 
 
 def unstable(counts: np.ndarray) -> np.ndarray:
-    """Which simulations MuJoCo has restarted by itself, since their numbers were not finite or huge.
+    """The simulations that MuJoCo has restarted automatically, since their numbers were not finite or huge.
 
     Args:
         counts: ``data.warning.number`` of each, ``(E, kinds of warnings)``.

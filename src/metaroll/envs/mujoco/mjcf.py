@@ -1,4 +1,4 @@
-"""From an MJCF file to MuJoCo's model, or to what is wrong with the file: where, included files too."""
+"""Loads MJCF files as MuJoCo models; errors name file and line, also in included files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def compile_mjcf(mjcf: str | Path) -> Any:
     Raises:
         FileNotFoundError: There is no such file.
         ValueError: It does not compile; the message begins with the file (that is included, where it is that one) and
-            the line, as far as they are known.
+            the line, as far as known.
     """
     mujoco = load_mujoco("MujocoEnvDefinition")
     is_text = isinstance(mjcf, str) and mjcf.lstrip().startswith("<")
@@ -46,7 +46,7 @@ def compile_mjcf(mjcf: str | Path) -> Any:
             where = _where(source, place, Path() if is_text else Path(mjcf).parent, str(error))
         except (OSError, DamagedFileError):
             where = place
-        cleaned = re.sub(r",?\s*line 0\b", "", text)  # of what is in an included file, MuJoCo knows no line
+        cleaned = re.sub(r",?\s*line 0\b", "", text)  # MuJoCo does not report lines of included files
         raise ValueError(f"{where}: the MJCF does not compile: {cleaned}") from error
 
 

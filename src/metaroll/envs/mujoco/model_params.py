@@ -42,7 +42,7 @@ _KINDS = {
     "mat": "material",
     "eq": "equality",
 }
-"""First word of an attribute -> what its rows belong to."""
+"""First word of an attribute -> kind of object of its rows."""
 
 _COUNTS = {"actuator": "nu", "camera": "ncam", "joint": "njnt", "material": "nmat", "equality": "neq"}
 _FIRST_COLUMN = ("geom_friction", "actuator_gear")
@@ -71,7 +71,7 @@ def model_params_of(env: Any) -> BoundModelParams:
 
 
 def forget_params(env: Any) -> None:
-    """Nominal values everywhere in ``env.model``, which may then be changed: what it holds next is nominal."""
+    """Restore the nominal values of ``env.model``, and forget them: the next values that it gets are nominal."""
     if getattr(env, _MARK, None) is not None:
         BoundModelParams(env).set({})
         delattr(env, _MARK)
@@ -122,7 +122,7 @@ class BoundModelParams:
         return dict(self._memory.settings)
 
     def read(self, paths: Iterable[str]) -> dict[str, float]:
-        """Present values of ``paths`` (factors: as set, or 1); those of unequal entries are left out."""
+        """Current values of ``paths`` (factors: as set, or 1); those of unequal entries are left out."""
         params: dict[str, float] = {}
         for path in paths:
             entry = self._entry(path, 1.0)
@@ -221,7 +221,7 @@ class BoundModelParams:
     # -- arrays ------------------------------------------------------------------------------------------------------
 
     def _array(self, attribute: str) -> np.ndarray | None:
-        """The values ``(rows, columns)`` of an attribute, as they are; ``None`` if there is no such attribute."""
+        """The values ``(rows, columns)`` of an attribute, not a copy; ``None`` if there is no such attribute."""
         is_option = attribute.startswith("opt_")
         value = getattr(self._model.opt if is_option else self._model, attribute.removeprefix("opt_"), None)
         if attribute.startswith("_") or not (_is_option(value) if is_option else _is_floats(value)):

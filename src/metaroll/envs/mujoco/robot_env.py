@@ -25,16 +25,16 @@ _VIEWS = ("data", "_views", "_warnings", "_renderer", "_ahead", "_first_place")
 
 
 class RobotEnv(gymnasium.Env):
-    """One simulation of ``model`` under ``rules``; the batch of width 1 of what ``MujocoSimulator`` does with many.
+    """One simulation of ``model`` under ``rules``: a ``MujocoSimulator`` with a single row.
 
-    An episode has no end of its own but that of the rules: its horizon is in ``env_spec``. A simulation whose
+    Only the rules end an episode; its horizon is in ``env_spec``. A simulation whose
     numbers are no longer finite shows an observation of NaN.
 
     Args:
         model: MuJoCo's model, which belongs to this environment from now on. Entries of it are its domain parameters.
         rules: Observation, reward and ending.
         env_spec: Spaces, labels and horizon.
-        task: The current task; ``None`` where there are none.
+        task: The current task; ``None`` if there are none.
         task_type: The kind of environment for ``SetTaskUpdate``: a class or a function that makes it.
         render_mode: ``None``, or one of Gymnasium's for MuJoCo; its renderer draws.
         camera: Settings of the renderer's camera; ``None`` fits it to the model.

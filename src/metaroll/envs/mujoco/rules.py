@@ -51,7 +51,7 @@ class Rules(ABC):
     contacts = False
     """Whether forces of contacts are read (``cfrc_ext``), which MuJoCo computes only when asked."""
     changes_model = False
-    """Whether a task is set in the model (``set_in_model``), so that each simulation needs one of its own."""
+    """Whether a task is set in the model (``set_in_model``), so that each simulation needs its own model."""
 
     def observed(self, model: Any, data: Any) -> dict[str, np.ndarray]:
         """Views into ``data`` that observation, reward or ending read, besides ``qpos`` and ``qvel``."""
@@ -66,7 +66,7 @@ class Rules(ABC):
         return actions
 
     def draw(self, generator: np.random.Generator, qpos: np.ndarray, qvel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Where an episode starts, near the positions and velocities of the model file (not to be changed)."""
+        """Initial state of an episode, near the positions and velocities of the model file (not to be changed)."""
         return qpos, qvel
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""MuJoCo's robots as rows of a simulator: arrays of what is read of each, around one ``MjData`` of its own."""
+"""MuJoCo's robots as rows of a simulator: arrays of the quantities that are read, and one ``MjData`` per row."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["MujocoSimulator"]
 
 
 class MujocoTask(NamedTuple):
-    """A checked task: entries of the model, a task that is set in the model, and what functions read of it."""
+    """A checked task: entries of the model, a task that is set in the model, and the values that functions read."""
 
     params: dict[str, float] | None
     in_model: Any
@@ -122,7 +122,7 @@ class MujocoSimulator(Simulator):
         return None if task.params is None else dict(task.params)
 
     def constants(self, tasks: Sequence[MujocoTask], xp: Any) -> dict[str, Any]:
-        """The tasks themselves, and what functions read of them."""
+        """The tasks themselves, and the values that functions read of them."""
         column = np.empty(len(tasks), dtype=object)
         for i, task in enumerate(tasks):
             column[i] = task
@@ -180,7 +180,7 @@ class MujocoSimulator(Simulator):
         if failures:
             row, error = min(failures, key=lambda failure: failure[0])
             raise SlotError(row) from error
-        now = stepped.now() if stepped.parts else state.now  # nothing is stepped where every row is frozen
+        now = stepped.now() if stepped.parts else state.now  # nothing to step if every row is frozen
         is_unstable = stepped.unstable()
         result = rules.reward_and_termination(Step(state.now, now, actions, controls, state.model, constants["row"]))
         following = MujocoState(state.handle, now, state.model, is_unstable)
@@ -260,7 +260,7 @@ class _Stepped(NamedTuple):
         return {name: np.concatenate(rows).reshape(len(rows), *rows[0].shape) for name, rows in self.views.items()}
 
     def unstable(self) -> np.ndarray:
-        """Which simulations have left what can be computed, bool ``(N,)``."""
+        """Which simulations have diverged, bool ``(N,)``."""
         if not self.warnings or not np.count_nonzero(np.concatenate(self.warnings)):
             return self.stable
         return unstable(np.stack(self.warnings))
@@ -301,7 +301,7 @@ class _Simulation:
         mujoco.mj_forward(self.model, data)
 
     def _own_model(self, kind: str) -> SimpleNamespace:
-        """A copy of the model for one kind of change; what is changed is remembered beside it (``model_params``)."""
+        """A copy of the model for one kind of change; ``model_params`` remembers the changes."""
         if kind not in self._own:
             self._own = {kind: SimpleNamespace(model=copy.deepcopy(self._base))}
         return self._own[kind]

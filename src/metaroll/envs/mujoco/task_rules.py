@@ -266,7 +266,7 @@ class ParamsRules(Rules, ABC):
         return {}
 
     def set_in_model(self, model: Any, task: Any) -> None:
-        """Masses, damping, inertia and friction; what MuJoCo computes of them is computed again."""
+        """Masses, damping, inertia and friction; constants that MuJoCo derives from them are recomputed."""
         for name, nominal in self.nominal.items():
             getattr(model, name)[:] = nominal * np.asarray(task[name], dtype=np.float64)
         compute_again(model)

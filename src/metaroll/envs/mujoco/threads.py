@@ -24,7 +24,7 @@ Loop = Callable[[Iterator[int]], None]
 
 @contextmanager
 def physics_threads(count: int | None) -> Iterator[None]:
-    """Batched MuJoCo that is made inside the block steps with ``count`` threads; ``None`` leaves what holds outside.
+    """Context in which batched MuJoCo is made with ``count`` threads; ``None`` keeps the outer setting.
 
     The default is 2, or 1 where there is but one processor. Worker processes use 1 each, as they share the processors.
     """
@@ -36,7 +36,7 @@ def physics_threads(count: int | None) -> Iterator[None]:
 
 
 def checked_threads(count: int | None) -> int:
-    """A number of threads, or what is wrong with it; ``None`` means the one that holds here."""
+    """Check and return a number of threads; ``None`` means the current setting."""
     if count is None:
         count = _chosen.get()
         return min(_IN_PROCESS, num_processors()) if count is None else count
@@ -58,7 +58,7 @@ class PhysicsThreads:
 
     def run(self, loop: Loop, slots: Sequence[int]) -> None:
         """Work on ``slots``; ``loop`` keeps its own failures to itself."""
-        # Shared by all: what steps it is one instruction of the interpreter, so that no slot is taken twice.
+        # Shared by all threads: advancing it is one instruction of the interpreter, so that no slot is taken twice.
         waiting = iter(slots)
         helpers = min(self.count, len(slots)) - 1 if len(slots) >= _FEWEST else 0
         if helpers < 1:
@@ -70,7 +70,7 @@ class PhysicsThreads:
         try:
             loop(waiting)
         finally:
-            for _ in waiting:  # something is left only where this thread was interrupted
+            for _ in waiting:  # slots are left only if this thread was interrupted
                 pass
             for _ in range(helpers):
                 done.get()
@@ -103,5 +103,5 @@ def _end(jobs: SimpleQueue[tuple[Loop, Iterator[int], SimpleQueue[None]] | None]
 
 
 def num_processors() -> int:
-    """How many processors this process may use."""
+    """Number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1

@@ -50,5 +50,5 @@ register_family(
 )
 for name, (kind, text) in _DRAWN.items():
     register_family(TaskFamily(name, kind, 100, 40, 100, text, test_share=0.2))
-for name, (kind, text) in _CORNERS.items():  # of four corners there are no more: all are trained in, and tested
+for name, (kind, text) in _CORNERS.items():  # there are only four corners: all are used in training and in tests
     register_family(TaskFamily(name, kind, 4, 4, 100, text, same_tasks=True, all_tasks=True))

@@ -56,7 +56,7 @@ def checked_point(name: str, value: Any) -> np.ndarray:
 
 
 class PointRows:
-    """Mixin of simulators of points: the state is one array ``(N, S)`` that begins with places, and is what is seen."""
+    """Mixin of simulators of points: the state is one array ``(N, S)`` that begins with positions, and is observed."""
 
     state_dim = 2
     runs_on_torch = True
@@ -92,7 +92,7 @@ class DrawnPlane:
     drawn_reach: ClassVar[float]
     """The square [-drawn_reach, drawn_reach]^2 is drawn."""
     goal_radius: float = 0.0
-    """Where the goal counts as reached; 0 draws no such area."""
+    """Radius in which the goal counts as reached; 0 draws no such area."""
     simulator: Any
     render_mode: str | None
     _rows: Any

@@ -80,7 +80,7 @@ class _PointGoal(TaskSimulator):
     def step(self, state: Any, actions: Any, constants: Any, noise: Columns, xp: Any) -> NextState:
         """Move by a tenth of ``actions (N, 2)``, clipped to [-1, 1]."""
         place, goal = state[0] + STEP_SIZE * clipped(actions, xp), state[1]
-        # Of what is seen, so that a reward can be computed again from observations.
+        # From observations, so that a reward can be recomputed from them.
         reward = goal_reward(place.astype(np.float32), goal.astype(np.float32), self.radius)
         return NextState((place, goal), reward, None, None, {"success": reward == 0.0})
 

@@ -75,7 +75,7 @@ class _PointRobot(plane.PointRows, TaskSimulator):
 
 
 class _RobotTasks:
-    """Mixin: how it is drawn, and what an oracle does that has access to the goal."""
+    """Mixin with the drawing, and the action of an oracle that has access to the goal."""
 
     drawn_reach = 1.5
     goal_radius = GOAL_RADIUS

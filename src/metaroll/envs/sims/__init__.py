@@ -1,1 +1,1 @@
-"""Batched simulators of textbook and laboratory systems, and what belongs to them."""
+"""Batched simulators of textbook and laboratory systems, with their parameters, tasks and drawings."""

@@ -181,7 +181,7 @@ def _plate_angle(theta: Column, constants: Constants, xp: Any) -> Column:
     to_joint_y = _ROD_LENGTH - arm * xp.sin(theta)
     distance2 = to_joint_x * to_joint_x + to_joint_y * to_joint_y
     along = 0.5 + 0.5 * (_ROD_LENGTH * _ROD_LENGTH - half * half) / distance2
-    # Where the circles do not meet (a rod too short), the plate is as near as it can be.
+    # If the circles do not intersect (the rod is too short), the plate is as near as possible.
     across = xp.sqrt(xp.clip(_ROD_LENGTH * _ROD_LENGTH / distance2 - along * along, 0.0, None))
     edge_x = (1.0 - along) * to_joint_x + across * to_joint_y  # from the edge to the joint, horizontally
     edge_y = across * to_joint_x - (1.0 - along) * to_joint_y  # from the joint up to the edge

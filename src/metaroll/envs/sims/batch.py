@@ -129,7 +129,7 @@ class SimBatch:
                 raise ShapeError(
                     f"mask must hold truth values of shape ({self.num_envs},), got {mask.dtype} of {tuple(mask.shape)}"
                 )
-        if mask is not None and self.device is None:  # draws only what is needed; a GPU would have to be waited for
+        if mask is not None and self.device is None:  # draws only the numbers needed; a GPU would have to synchronize
             rows = np.flatnonzero(mask)
             part = None if columns_given is None else tuple(column[rows] for column in columns_given)
             some = derived._replace(

@@ -50,7 +50,7 @@ class CatapultModel(SimModel):
         columns = dict(params)
         if self.planets:
             venus = params["planet"] > 0.5
-            one = 0.0 * params["planet"] + 1.0  # where() of two numbers would have a dtype of its own
+            one = 0.0 * params["planet"] + 1.0  # where() of two numbers would choose its own dtype
             columns |= {name: xp.where(venus, one * _VENUS[name], one * _MARS[name]) for name in _MARS}
         columns["height_per_m2"] = columns["stiffness"] / (2.0 * _MASS * columns["gravity_const"])
         return columns

@@ -88,7 +88,7 @@ class InitialStates:
         return tuple(columns)
 
     def shown(self) -> Any:
-        """Its source (a copy); ``None`` for the model's own."""
+        """The source (a copy); ``None`` for the model's own."""
         if self.states is None:
             return copy.deepcopy(self.box)
         return self.states.copy() if self.states.ndim == 1 else list(self.states.copy())

@@ -21,8 +21,8 @@ def draw(model: SimModel, state: np.ndarray, memory: np.ndarray, params: Params)
     """A picture of ``state``, uint8 ``(360, 480, 3)``.
 
     Args:
-        model: Which system; one without a picture of its own, or in a state that is not
-            finite, is shown as bars, one per entry of the state.
+        model: Which system; one without its own picture, or in a state that is not finite, is shown as bars, one per
+            entry of the state.
         state: Shape ``(S,)``.
         memory: Shape ``(M,)``.
         params: Domain parameters, which give lengths and sizes.
@@ -104,7 +104,7 @@ def _draw_qube(canvas: Canvas, model: SimModel, state: np.ndarray, memory: np.nd
     scale = 800.0
 
     def seen(x: float, y: float, z: float) -> Point:
-        """Where a point in m is seen: x to the right, y away from the viewer, z up."""
+        """Pixel of a point in m: x to the right, y away from the viewer, z up."""
         return WIDTH / 2 + scale * x, 150.0 + scale * (0.9 * z + 0.4 * y)
 
     theta, alpha = state[0], state[1]
@@ -127,7 +127,7 @@ def _draw_qube(canvas: Canvas, model: SimModel, state: np.ndarray, memory: np.nd
         lambda: canvas.line([seen(0, 0, 0.01), seen(*tip)], BLUE, 9),
         lambda: canvas.line([seen(*tip), seen(*end)], RED, 7),
     ]
-    for part in parts if math.cos(theta) > 0 else reversed(parts):  # what is nearer is drawn later
+    for part in parts if math.cos(theta) > 0 else reversed(parts):  # nearer parts are drawn later
         part()
     canvas.disc(seen(0, 0, 0.01), 7, INK)
 
@@ -155,7 +155,7 @@ def _draw_ball_balancer(canvas: Canvas, model: SimModel, state: np.ndarray, memo
 
 
 def _draw_catapult(canvas: Canvas, model: SimModel, state: np.ndarray, memory: np.ndarray, params: Params) -> None:
-    """How high it was thrown, on a logarithmic scale."""
+    """Draw the height of the throw, on a logarithmic scale."""
     ground, base = 50.0, (WIDTH / 2, 50.0)
     canvas.line([(40, ground), (WIDTH - 40, ground)], PALE, 4)
     canvas.polygon([(base[0] - 40, ground), (base[0] + 40, ground), (base[0], ground + 26)], BLUE)

@@ -51,7 +51,7 @@ class Gaussian2DModel(SimModel):
         return state, ()
 
     def action_bounds(self, constants: Constants) -> tuple[Columns, Columns]:
-        """Bounds of what does nothing."""
+        """Bounds of actions, which have no effect."""
         return symmetric(1.0)
 
     def state_bounds(self, constants: Constants) -> tuple[Columns, Columns]:

@@ -28,7 +28,7 @@ Columns = tuple[Column, ...]
 """One column per label."""
 
 Constants = Mapping[str, Column]
-"""Name -> column: domain parameters, and what is computed from them once."""
+"""Name -> column: domain parameters, and constants computed from them once."""
 
 
 class SimModel(ABC):

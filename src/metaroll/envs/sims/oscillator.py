@@ -14,7 +14,7 @@ _POSITION_BOUND, _SPEED_BOUND = 1.0, 10.0
 
 
 class OscillatorModel(SimModel):
-    """``m x'' = F - k x - d x'``; the action is the force F in N, up to what holds the spring 1 m out of rest.
+    """``m x'' = F - k x - d x'``; the action is the force F in N, up to the force that holds the spring 1 m from rest.
 
     Integrated by the semi-implicit Euler method: the explicit one would gain energy in spite of the damper.
     """

@@ -18,7 +18,7 @@ from metaroll.errors import ShapeError, unknown_name
 __all__ = ["SimEnv"]
 
 _MOST_OFF = 0.5
-"""By how much an observation may differ from what any state shows: a noisy sine and cosine lie beside their circle."""
+"""Distance that an observation may have from those of all states: a noisy sine and cosine lie off the unit circle."""
 _OPTIONS = ("domain_param", "init_state", "max_steps")
 
 
@@ -199,7 +199,7 @@ class SimEnv(BatchedEnv):
         return super().reset(seed=seed, options=options)
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """One step with ``action (A,)``, which is left as it is."""
+        """One step with ``action (A,)``, which is left unchanged."""
         action = np.asarray(action, dtype=np.float64)
         if np.isnan(action).any():
             self.check_started("step()")
@@ -249,7 +249,7 @@ class SimEnv(BatchedEnv):
         return np.clip(act, space.low, space.high)
 
     def energy(self) -> float:
-        """Mechanical energy of the present state in J, for the models that know theirs."""
+        """Mechanical energy of the current state in J, for the models that know theirs."""
         self.check_started("energy()")
         state: SimState = self._rows.state
         return float(self.model.energy(state.values, self.config.constants(), np)[0])
@@ -277,7 +277,7 @@ class SimEnv(BatchedEnv):
     # -- helpers -----------------------------------------------------------------------------------------------------
 
     def _change(self, **changes: Any) -> None:
-        """Continue with another configuration from the present state."""
+        """Continue with another configuration from the current state."""
         config, before = self.config.with_(**changes), self._rows
         self.use(SimSimulator(config, name=type(self).__name__))
         self._rows.resume(before, before.state._replace(horizon=np.array([config.max_steps], dtype=np.float64)))

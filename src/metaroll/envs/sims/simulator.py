@@ -29,14 +29,14 @@ class DerivedConstants(NamedTuple):
 
     @classmethod
     def of(cls, model: SimModel, task: SimTask, params: Mapping[str, Column], xp: Any) -> DerivedConstants:
-        """Those of ``params``."""
+        """The constants for ``params``."""
         constants = {**params, **model.constants(params, xp)}
         actions, states = model.action_bounds(constants), model.state_bounds(constants)
         return cls(constants, actions, states, task.scales(states, actions, xp))
 
 
 class SimState(NamedTuple):
-    """Where episodes are.
+    """The state of episodes.
 
     Attributes:
         values: The system's state, a column per label.

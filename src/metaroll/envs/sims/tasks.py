@@ -125,7 +125,7 @@ def _quadratic(weights: RewardFunction, error: Columns, action: Columns) -> Colu
 
 
 def _total(terms: Iterable[Column], like: Column) -> Column:
-    """The sum of ``terms``; zeros like a column where there are none."""
+    """The sum of ``terms``; zeros like a column if there are none."""
     total = None
     for term in terms:
         total = term if total is None else total + term
@@ -145,7 +145,7 @@ def outside(state: Columns, bounds: tuple[Columns, Columns]) -> Column:
     """Whether some entry of ``state`` lies outside its bounds: the rollout has failed. NaN does not count."""
     failed = None
     for value, low, high in zip(state, *bounds, strict=True):
-        # One comparison where the bounds are the same number on both sides, as most are.
+        # One comparison if the bounds are symmetric, the usual case.
         symmetric = low.__class__ is float and high.__class__ is float and low == -high
         beyond = abs(value) > high if symmetric else (value < low) | (value > high)
         failed = beyond if failed is None else failed | beyond
@@ -184,7 +184,7 @@ class SimTask(ABC):
 
         Args:
             state: Before the step.
-            action: As it was given, not clipped to its bounds.
+            action: The action before it is clipped to its bounds.
             following: State after the step.
             remaining: Steps left after this one.
             scales: Result of ``scales``.
@@ -266,7 +266,7 @@ class _DesiredState(SimTask, ABC):
 
     @abstractmethod
     def error(self, state: Columns, xp: Any) -> Columns:
-        """How far the desired state is from the present one."""
+        """Distance of the desired state from the current one."""
 
     def step_reward(
         self, state: Columns, action: Columns, following: Columns, remaining: Column, scales: Constants, xp: Any
@@ -294,7 +294,7 @@ class RadiallySymmDesStateTask(_DesiredState):
     Args:
         state_des: Desired state.
         reward: Costs of errors and actions.
-        idcs: Which entries of the state are angles in rad; all others (velocities, too) are left as they are.
+        idcs: Which entries of the state are angles in rad; all others (velocities, too) are left unchanged.
     """
 
     idcs: tuple[int, ...] = ()

@@ -73,7 +73,7 @@ class GymSlots(Slots):
         self._envs = _EnvGroup(source, self.num_slots, share)
         env = self._envs.fresh(0)
         self.env_spec = EnvSpec.from_env(env)
-        forgetful = bool(getattr(getattr(env, "spec", None), "nondeterministic", False))  # Gymnasium's word for it
+        forgetful = bool(getattr(getattr(env, "spec", None), "nondeterministic", False))  # Gymnasium's option
         self.info = SlotsInfo(env_name(env), can_keep=not share, resumes="nothing" if forgetful else "replay")
         self._spaces = {"observation_space": env.observation_space, "action_space": env.action_space}
         # Whether more than the shape of observations is checked: parts, or numbers that may not fit.
@@ -91,7 +91,7 @@ class GymSlots(Slots):
         self._notes = [_Note(self.info.name) for _ in range(self.num_slots)]
 
     def environments(self, *, make: bool = False) -> list[Any]:
-        """The environments as they are now; ``None`` where a slot has not been used, unless they are to be made."""
+        """The environments; ``None`` for a slot that has not been used, unless all are to be made."""
         envs = [self._envs.env(slot) for slot in range(self.num_slots)]
         return [self._envs.fresh(i) if env is None else env for i, env in enumerate(envs)] if make else envs
 
@@ -182,7 +182,7 @@ class GymSlots(Slots):
         number, no_numbers = float, _NO_NUMBERS
         slot, result, beat = -1, None, self.beat
         try:
-            for slot in live:  # the hot path: what is added here costs every step of every environment
+            for slot in live:  # the hot path: any addition here slows every step of every environment
                 result = None
                 if beat is not None and not slot & 3:
                     beat("step")
@@ -271,7 +271,7 @@ class _Note:
     """Facts about the environment in a slot, and its episode.
 
     Attributes:
-        name: Of the environment, which an update may have replaced by another.
+        name: Name of the environment, which an update may have replaced.
         wanted: Which entries of plans it wants to hear.
         may_choose: Whether a wrapper may choose where episodes start.
         state_owner: Its layer that has a state.
@@ -401,7 +401,7 @@ def env_name(env: Any) -> str:
 
 
 def _action_converter(space: gymnasium.Space, num_slots: int) -> Callable[[Any, list[int]], list[Any]]:
-    """How a batch of actions becomes one action per slot, in memory that belongs to the environment."""
+    """A function that splits a batch of actions into one action per slot, in memory that belongs to the environment."""
     if not isinstance(space, gymnasium.spaces.Box | gymnasium.spaces.Discrete):
 
         def to_elements(actions: Any, live: list[int]) -> list[Any]:
@@ -422,7 +422,7 @@ def _action_converter(space: gymnasium.Space, num_slots: int) -> Callable[[Any, 
             if actions.dtype.kind in "iu" and actions.min() >= 0 and actions.max() < n:
                 return (actions + start if start else actions).tolist()
             rows = actions.tolist()
-            for slot in live:  # those of slots that are not stepped may be anything
+            for slot in live:  # actions of slots that are not stepped may be anything
                 index = rows[slot]
                 if (index.__class__ is not int and not float(index).is_integer()) or not 0 <= index < n:
                     raise ValueError(f"actions must be indices from 0 to {n - 1}, got {index!r} in slot {slot}")
@@ -432,7 +432,7 @@ def _action_converter(space: gymnasium.Space, num_slots: int) -> Callable[[Any, 
         return to_choices
 
     shape = (num_slots, *(space.shape or ()))
-    # A cast is all that float32 takes; integers and wider floats need a check of the bounds.
+    # float32 needs only a cast; integers and wider floats need a check of the bounds.
     size, dtype = int(np.prod(shape)), space.dtype if space.dtype == np.float32 else None
 
     def to_boxes(actions: np.ndarray, live: list[int]) -> list[Any]:
@@ -459,7 +459,7 @@ def _truth_value(name: str, value: Any) -> bool:
 
 
 class _StepError(TypeError):
-    """An error that already explains what is wrong with the result of ``step``."""
+    """An error that already explains the wrong result of ``step``."""
 
 
 def _explained(error: Exception, result: Any, space: gymnasium.Space) -> Exception:

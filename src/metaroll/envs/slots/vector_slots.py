@@ -23,7 +23,7 @@ __all__ = ["VectorEnvSlots"]
 class VectorEnvSlots(Slots):
     """A vector environment behind the ``Slots`` protocol; the trajectories are the same in all autoreset modes.
 
-    What the environment does by itself after an ending (resetting in the same or in the next step) never reaches a
+    What the environment itself does after an ending (resetting in the same or in the next step) never reaches a
     rollout: its last observation is the true one, and the next rollout starts with a reset that is seeded by its plan.
     ``SyncVectorEnv`` and ``AsyncVectorEnv``, and any other one whose mode is DISABLED, reset single sub-environments.
     The others can only be reset as a whole, so their slots all start together
@@ -57,7 +57,7 @@ class VectorEnvSlots(Slots):
         self._one_seed = False
         self._space, self._actions = env.single_observation_space, env.single_action_space
         self._last: Any = empty_batch(self._space, self.num_slots)
-        idle = gymnasium.vector.utils.batch_space(self._actions, 1)  # a copy: the space's own generator is not moved
+        idle = gymnasium.vector.utils.batch_space(self._actions, 1)  # a copy: its generator must not advance
         idle.seed(0)
         self._idle = next(iter(gymnasium.vector.utils.iterate(idle, idle.sample())))
         """A valid action for slots that have no plan."""
@@ -96,7 +96,7 @@ class VectorEnvSlots(Slots):
             self.env.reset(seed=[0] * self.num_slots, options={"reset_mask": stale.copy()})  # type: ignore[arg-type]
             self._ended[stale] = False
         observations, rewards, terminated, truncated, infos = self.env.step(self._batch(actions, active))
-        self._ended |= np.array(terminated, dtype=bool) | np.array(truncated, dtype=bool)  # also where it is not asked
+        self._ended |= np.array(terminated, dtype=bool) | np.array(truncated, dtype=bool)  # even if it is not asked
         terminated, truncated = (np.array(flags, dtype=bool) & active for flags in (terminated, truncated))
         ended = terminated | truncated
         rows = np.flatnonzero(active)
@@ -169,7 +169,7 @@ class VectorEnvSlots(Slots):
         return gymnasium.vector.utils.concatenate(self._actions, rows, empty)
 
     def _write(self, observations: Any, rows: np.ndarray) -> None:
-        """Keep ``rows`` of what the environment shows."""
+        """Store ``rows`` of the environment's observations."""
         shown = dict(iterate_leaves(_as_batch(self._last, observations)))
 
         def kept(leaf: np.ndarray, path: tuple[Any, ...]) -> np.ndarray:
@@ -206,7 +206,7 @@ class VectorEnvSlots(Slots):
 
 
 def _as_batch(template: Any, observations: Any) -> Any:
-    """Gymnasium's batch of observations as ours: elements that are no arrays come in tuples."""
+    """Gymnasium's batch of observations as ours: elements that are not arrays come in tuples."""
     if isinstance(template, dict):
         return {key: _as_batch(part, observations[key]) for key, part in template.items()}
     if isinstance(template, tuple):

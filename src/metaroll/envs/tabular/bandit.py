@@ -62,12 +62,13 @@ class _Bandit(TaskSimulator):
 
 
 class _BanditEnv(SettableTask, BatchedEnv, ABC):
-    """Each action pulls an arm, which pays 1 with a probability of its own, else 0; there is nothing to see.
+    """Each action pulls an arm, which pays 1 with its own probability, else 0; there is nothing to observe.
 
-    It never ends: of the family's episodes each is a pull, alone it stops after 10; others give another ``max_steps``.
+    It never terminates. An episode of the family is a single pull; used alone, it is truncated after 10, unless the
+    caller sets another ``max_steps``.
 
     Args:
-        probabilities: Of each arm, ``(k,)``; ``None`` means 0.5 for all.
+        probabilities: Probability of each arm, ``(k,)``; ``None`` means 0.5 for all.
         num_arms: Number of arms k; ``None`` means as many as ``probabilities``, or the class's own.
         render_mode: Only ``None``.
     """
@@ -94,13 +95,13 @@ class _BanditEnv(SettableTask, BatchedEnv, ABC):
 
 
 class BernoulliBanditEnv(_BanditEnv):
-    """A Bernoulli bandit, by default with five arms: each pays 1 with a probability of its own, else 0.
+    """A Bernoulli bandit, by default with five arms: each pays 1 with its own probability, else 0.
 
-    There is nothing to see. It never ends: of the family's episodes each is a pull, alone it stops after 10; others
-    give another ``max_steps``.
+    There is nothing to observe. It never terminates. An episode of the family is a single pull; used alone, it is
+    truncated after 10, unless the caller sets another ``max_steps``.
 
     Args:
-        probabilities: Of each arm, ``(k,)``; ``None`` means 0.5 for all.
+        probabilities: Probability of each arm, ``(k,)``; ``None`` means 0.5 for all.
         num_arms: Number of arms k; ``None`` means as many as ``probabilities``, or 5.
         render_mode: Only ``None``.
     """

@@ -85,7 +85,7 @@ class ActDelayWrapper(OwnParamsWrapper):
         ring, steps = memory["ring"], memory["steps"][rows]
         ring[rows, steps % ring.shape[1]] = actions
         memory["steps"][rows] += 1
-        # What lies before the first step is an entry that holds zeros still: no delay is as long as the ring.
+        # Entries from before the first step are still zeros, since every delay is shorter than the ring.
         return ring[rows, (steps - memory["delays"][rows]) % ring.shape[1]]
 
     def row_own(self, memory: Memory, row: int) -> dict[str, int]:
@@ -97,14 +97,14 @@ class ActDelayWrapper(OwnParamsWrapper):
         return memory["delays"][rows].tolist()
 
     def resume_rows(self, memory: Memory, rows: np.ndarray, saved: Memory) -> None:
-        """Continue with what is on its way; the rings of both sides get the length of the longer one."""
+        """Continue with the pending actions; the rings of both sides get the length of the longer one."""
         saved = dict(saved)
         self._lengthen(memory, saved["ring"].shape[1])
         self._lengthen(saved, memory["ring"].shape[1])
         super().resume_rows(memory, rows, saved)
 
     def _lengthen(self, memory: Memory, length: int) -> None:
-        """Room for ``length`` steps, at least; what is on its way stays so."""
+        """Room for at least ``length`` steps; pending actions are kept."""
         old, every = memory["ring"], np.arange(len(memory["steps"]))
         if length <= old.shape[1]:
             return

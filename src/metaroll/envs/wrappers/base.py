@@ -46,7 +46,7 @@ Memory = dict[str, np.ndarray]
 _MEMORY = "memory/"
 
 APPLIED = "act_applied"
-"""Entry of infos: the action that reached what is simulated."""
+"""Entry of infos: the action that reached the simulation."""
 
 
 def all_envs(env: Any) -> list[Any]:
@@ -73,7 +73,7 @@ def typed_env(env: Any, kind: type | tuple[type, ...]) -> Any:
 
 
 def taken_params(env: Any, params: Mapping[str, float]) -> dict[str, Any]:
-    """The values that our wrappers make of domain parameters that are set; the others as they are.
+    """The values that metaroll's wrappers make of domain parameters that are set; the others are unchanged.
 
     Raises:
         ValueError: A wrapper refuses a value.
@@ -85,7 +85,7 @@ def taken_params(env: Any, params: Mapping[str, float]) -> dict[str, Any]:
 def remove_envs(env: Any, kind: type | tuple[type, ...]) -> Any:
     """``env`` without its wrappers that are a ``kind``.
 
-    Wrappers around one that is taken away are copied (shallowly); ``env`` itself stays as it is.
+    Wrappers around one that is taken away are copied (shallowly); ``env`` itself stays unchanged.
     """
     if not isinstance(env, gymnasium.Wrapper):
         return env
@@ -103,7 +103,7 @@ def check_wrapped(env: Any) -> None:
     """Whether a wrapper can be put around ``env``.
 
     Raises:
-        TypeError: It is no environment.
+        TypeError: It is not an environment.
     """
     if not isinstance(env, gymnasium.Env):
         raise TypeError(
@@ -130,7 +130,7 @@ class ChainWrapper(gymnasium.Wrapper, ABC):
     """Base of our wrappers: labels and limits of the environment inside are kept, and its batched simulator is used.
 
     A wrapper consists of functions of rows. Those that are ``None`` here are optional methods: a class that has none
-    leaves that side of the environment as it is. ``memory`` holds what the wrapper remembers of each row,
+    leaves that side of the environment unchanged. ``memory`` holds what the wrapper remembers of each row,
     ``rows (k,)`` selects them; rows do not depend on one another.
     """
 
@@ -138,16 +138,15 @@ class ChainWrapper(gymnasium.Wrapper, ABC):
     """``rows_in(actions, memory, rows)``: actions for the environments inside, of those that were given ``(k, ...)``;
     choices count from 0."""
     rows_seen: Callable[..., Any] | None = None
-    """``rows_seen(observations, memory, rows)``: what is shown of ``observations (k, ...)``, which have not been shown
-    before."""
+    """``rows_seen(observations, memory, rows)``: the wrapper's form of new observations, ``(k, ...)``."""
     restarts: Callable[..., tuple[np.ndarray, np.ndarray] | None] | None = None
     """``restarts(step, memory, rows)``: which of the rows are reset inside after this ``RowStep`` (positions), and with
     which seeds; ``None``: none of them."""
     rows_out: Callable[..., RowStep] | None = None
-    """``rows_out(step, memory, rows)``: the ``RowStep`` as it is seen outside. Where there is none, ``rows_seen`` makes
-    its observations."""
+    """``rows_out(step, memory, rows)``: the ``RowStep`` that the wrapper returns. Without it, ``rows_seen`` makes the
+    observations."""
     row_params: Callable[..., dict[str, Any] | None] | None = None
-    """``row_params(params, memory, row)``: domain parameters as they are counted here, of those inside."""
+    """``row_params(params, memory, row)``: this wrapper's domain parameters, from those inside."""
 
     info_names: tuple[str, ...] = ()
     """Infos of the environment inside that ``restarts`` and ``rows_out`` need, in ``RowStep.inner``."""
@@ -173,7 +172,7 @@ class ChainWrapper(gymnasium.Wrapper, ABC):
         return table if updates == table.updates else table.with_updates(updates)
 
     def inner_update(self, update: EnvUpdate | None) -> EnvUpdate | None:
-        """The update for the environment inside: a task of a class of wrappers is a task of what it wraps."""
+        """The update for the environment inside: a task of a wrapper class is a task of the wrapped environment."""
         if type(update) is not SetTaskUpdate or update.env_type is not type(self) or update.wrapper_constructor:
             return update
         owner = layer_with(self, "set_task")
@@ -188,7 +187,7 @@ class ChainWrapper(gymnasium.Wrapper, ABC):
             memory: Changed.
             rows: Which, ``(k,)``.
             env_seeds: Seeds of the resets of the environments inside, ``(k,)``; ``None``: no seed was given.
-            plans: As ``plans_in`` has returned them; ``None`` where an environment is reset by hand.
+            plans: The result of ``plans_in``; ``None`` if an environment is reset directly.
         """
 
     def unseen(self, observations: np.ndarray) -> np.ndarray:
@@ -211,7 +210,7 @@ class ChainWrapper(gymnasium.Wrapper, ABC):
         return [None] * len(rows) if self.row_params is None else None
 
     def resume_rows(self, memory: Memory, rows: np.ndarray, saved: Memory) -> None:
-        """Continue in ``rows (k,)``, which have been started with the same plans, from what was remembered elsewhere.
+        """Continue in ``rows (k,)``, which have been started with the same plans, from the memory of another instance.
 
         Args:
             memory: Changed.
@@ -304,7 +303,7 @@ class ChainWrapper(gymnasium.Wrapper, ABC):
         return self.seen_now(current_observation(self.env))
 
     def seen_now(self, observation: Any) -> Any:
-        """The shown form of the present observation inside, which has been shown before."""
+        """The shown form of the current observation inside, which has been shown before."""
         return observation
 
     def state_from_observation(self, observations: Any) -> np.ndarray:
@@ -315,7 +314,7 @@ class ChainWrapper(gymnasium.Wrapper, ABC):
 
     @property
     def env_spec(self) -> EnvSpec:
-        """Spaces as they are here; labels, states and limit of the environment inside."""
+        """Spaces of this wrapper; labels, states and limit of the environment inside."""
         inner = spec_of(self.env)
         return replace(inner, observation_space=self.observation_space, action_space=self.action_space)
 
@@ -360,7 +359,7 @@ class WrappedSlots(SlotsProxy):
         return self._wrapper
 
     def domain_param(self, slot: int) -> dict[str, Any] | None:
-        """Domain parameters of the rollout in a slot, as they are counted outside."""
+        """Domain parameters of the rollout in a slot, in the form of the outermost wrapper."""
         params, row_params = self._slots.domain_param(slot), self._wrapper.row_params
         return params if row_params is None else row_params(params, self._memory, slot)
 
@@ -388,7 +387,7 @@ class WrappedSlots(SlotsProxy):
         return seen
 
     def step(self, actions: Any, active: np.ndarray) -> SlotStep:
-        """Step active slots; the others show what they have shown."""
+        """Step active slots; the others repeat their last results."""
         wrapper = self._wrapper
         if not (self._acts or self._shows):
             return self._slots.step(actions, active)
@@ -539,7 +538,7 @@ def _spread(values: np.ndarray, rows: np.ndarray, num_rows: int) -> np.ndarray:
 
 
 def spec_of(env: Any) -> EnvSpec:
-    """Spec of what is inside a wrapper."""
+    """Spec of the environment inside a wrapper."""
     return EnvSpec.from_env(without_checks(env))
 
 

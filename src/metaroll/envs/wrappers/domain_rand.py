@@ -87,7 +87,7 @@ class DomainRandWrapper(ChainWrapper, ABC):
         self._chosen, self._given = values, dict(params) or None
 
     def read_domain_params(self, names: Sequence[str]) -> dict[str, float]:
-        """Present values of ``names``."""
+        """Current values of ``names``."""
         return read_domain_params(self.env, names)
 
     def restore(self) -> None:
@@ -162,13 +162,13 @@ class DomainRandWrapper(ChainWrapper, ABC):
     def start_rows(
         self, memory: Memory, rows: np.ndarray, env_seeds: np.ndarray | None, plans: Sequence[RolloutPlan] | None = None
     ) -> None:
-        """Notes what was chosen."""
+        """Remember the chosen values."""
         for row, plan in zip(rows.tolist(), plans or (), strict=False):
             update = plan.env_update
             memory["values"][row] = update.task if isinstance(update, DomainParamUpdate) else {}
 
     def row_params(self, params: dict[str, Any] | None, memory: Memory, row: int) -> dict[str, Any] | None:
-        """Those inside, and those that were chosen."""
+        """Domain parameters inside, and the chosen ones."""
         return {**memory["values"][row], **(params or {})}
 
     def row_kinds(self, memory: Memory, rows: np.ndarray) -> list[int]:
@@ -318,12 +318,12 @@ class MetaDomainRandWrapper(ChainWrapper):
 
     @property
     def randomizer(self) -> RandomDomains:
-        """That of the wrapper inside."""
+        """The randomizer of the wrapper inside."""
         return self._inside().randomizer
 
     @property
     def buffer(self) -> list[dict[str, float]] | None:
-        """That of a ``DomainRandWrapperBuffer`` inside, otherwise ``None``."""
+        """The buffer of a ``DomainRandWrapperBuffer`` inside, otherwise ``None``."""
         inner = self._inside()
         return inner.buffer if isinstance(inner, DomainRandWrapperBuffer) else None
 

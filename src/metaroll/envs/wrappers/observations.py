@@ -114,7 +114,7 @@ class ObsPartialWrapper(_ObsWrapper):
 
     @property
     def env_spec(self) -> EnvSpec:
-        """That of the environment inside, for the entries that are shown."""
+        """The spec of the environment inside, for the entries that are shown."""
         inner = spec_of(self.env)
         return replace(
             inner,
@@ -188,7 +188,7 @@ class GaussianObsNoiseWrapper(OwnParamsWrapper):
     def start_rows(
         self, memory: Memory, rows: np.ndarray, env_seeds: np.ndarray | None, plans: Sequence[RolloutPlan] | None = None
     ) -> None:
-        """Streams of their own; without seeds the noise continues."""
+        """Separate streams; without seeds the noise continues."""
         if env_seeds is not None:
             memory["keys"][rows], memory["shown"][rows] = env_keys(env_seeds), 0
         super().start_rows(memory, rows, env_seeds, plans)

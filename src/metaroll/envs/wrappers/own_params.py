@@ -1,4 +1,4 @@
-"""Wrappers that have their own domain parameters: what all of them share, and initial states as such parameters."""
+"""Wrappers with their own domain parameters: the common base, and initial states as domain parameters."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OWN = "own_params"
 
 
 class OwnParamsWrapper(ChainWrapper, ABC):
-    """Base of wrappers that add domain parameters; all others belong to what is inside.
+    """Base of wrappers that add domain parameters; all other parameters belong to the environment inside.
 
     Values hold from the next reset on. Of nested wrappers with parameters of one name, the outermost takes it.
 
@@ -47,7 +47,7 @@ class OwnParamsWrapper(ChainWrapper, ABC):
         """``value`` of an own parameter.
 
         Raises:
-            TypeError: It is no number.
+            TypeError: It is not a number.
             ValueError: It cannot be used.
         """
 
@@ -67,7 +67,7 @@ class OwnParamsWrapper(ChainWrapper, ABC):
 
     @property
     def domain_param(self) -> dict[str, Any]:
-        """Those that the environment reports, and the own ones."""
+        """Domain parameters that the environment reports, and the wrapper's own."""
         return {**(domain_params_of(self.env) or {}), **self.present_params()}
 
     @domain_param.setter
@@ -82,13 +82,13 @@ class OwnParamsWrapper(ChainWrapper, ABC):
         self._own = own
 
     def read_domain_params(self, names: Sequence[str]) -> dict[str, float]:
-        """Present values of ``names``."""
+        """Current values of ``names``."""
         own = self.present_params()
         inner = read_domain_params(self.env, [name for name in names if name not in own])
         return {**inner, **{name: float(own[name]) for name in names if name in own}}
 
     def taken_params(self, params: Mapping[str, float]) -> dict[str, Any]:
-        """The own ones among ``params`` as they are used here, all others as they are inside."""
+        """The values that ``params`` lead to: this wrapper's for its own parameters, those inside for the others."""
         own, inner = self.split_params(params)
         return {**super().taken_params(inner), **{name: own[name] for name in params if name in own}}
 
@@ -112,7 +112,7 @@ class OwnParamsWrapper(ChainWrapper, ABC):
         before, self._own = self._own, own
         try:
             return super().reset(seed=seed, options=self.options_in(options))
-        except BaseException:  # what is inside has refused the rest of the options
+        except BaseException:  # the environment inside has rejected the other options
             self._own = before
             raise
 
@@ -130,7 +130,7 @@ class OwnParamsWrapper(ChainWrapper, ABC):
         self.write_params(memory, rows, own)
 
     def row_params(self, params: dict[str, Any] | None, memory: Memory, row: int) -> dict[str, Any] | None:
-        """Those inside, and the own ones."""
+        """Domain parameters inside, and the wrapper's own."""
         return {**(params or {}), **self.row_own(memory, row)}
 
     def row_kinds(self, memory: Memory, rows: np.ndarray) -> list[Any]:
@@ -161,7 +161,7 @@ class OwnParamsWrapper(ChainWrapper, ABC):
 
 
 class InitStateWrapper(OwnParamsWrapper):
-    """Entries of the initial state as domain parameters, ``init_<label>``: what a log does not show is inferred.
+    """Entries of the initial state as domain parameters, ``init_<label>``: those that a log lacks can be inferred.
 
     A parameter that has been set replaces its entry of every initial state, also of one that a plan or the option
     ``init_state`` brings; other entries stay. All rollouts with one set of parameters share it, so rollouts that are

@@ -44,16 +44,16 @@ class DomainParamTransformWrapper(ChainWrapper):
         self.forward(read_domain_params(env, list(scales)))  # a value that is not positive is detected here
 
     def forward(self, params: Mapping[str, float]) -> dict[str, Any]:
-        """Values as they are reported here, of those that the environment knows."""
+        """Transformed values, which this wrapper reports, from those of the environment."""
         return {name: self._forward(name, value) for name, value in params.items()}
 
     def inverse(self, params: Mapping[str, float]) -> dict[str, Any]:
-        """Values that the environment knows, of those that are set here."""
+        """Values of the environment, from transformed ones."""
         return {name: self._inverse(name, value) for name, value in params.items()}
 
     @property
     def domain_param(self) -> dict[str, Any]:
-        """Those that the environment reports, transformed."""
+        """Domain parameters that the environment reports, transformed."""
         params = domain_params_of(self.env)
         return self.forward(read_domain_params(self.env, list(self.scales)) if params is None else params)
 
@@ -73,7 +73,7 @@ class DomainParamTransformWrapper(ChainWrapper):
         return self.env.reset(seed=seed, options=options)
 
     def read_domain_params(self, names: Sequence[str]) -> dict[str, float]:
-        """Present values of ``names``, transformed."""
+        """Current values of ``names``, transformed."""
         return self.forward(read_domain_params(self.env, names))
 
     def accepts_update(self, update: EnvUpdate | None) -> bool:
@@ -92,11 +92,11 @@ class DomainParamTransformWrapper(ChainWrapper):
         return table.with_updates(table.map_updates(self._inner_update))
 
     def taken_params(self, params: Mapping[str, float]) -> dict[str, Any]:
-        """What is made inside of those that are given transformed, transformed again."""
+        """Transformed domain parameters, completed by the environment inside."""
         return self.forward(super().taken_params(self.inverse(params)))
 
     def row_params(self, params: dict[str, Any] | None, memory: Memory, row: int) -> dict[str, Any] | None:
-        """Those inside, transformed."""
+        """Domain parameters inside, transformed."""
         return None if params is None else self.forward(params)
 
     def row_kinds(self, memory: Memory, rows: np.ndarray) -> list[None]:

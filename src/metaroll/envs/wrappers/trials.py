@@ -35,7 +35,7 @@ class TrialWrapper(ChainWrapper):
     actions are one-hot.
     The end of an episode ends the rollout only if it is the last one: otherwise the first observation of the next
     episode takes the place of the last one of this. A recurrent policy so remembers what it has seen in the task.
-    Episodes start from seeds of their own, which hang on the seed of the trial alone. ``info["episode"]`` is the number
+    Episodes start from their own seeds, which hang on the seed of the trial alone. ``info["episode"]`` is the number
     of the episode that a step belongs to, from 0, ``info["episode_return"]`` the sum of its rewards so far.
 
     An initial state in a plan is that of the first episode. Put wrappers that draw domain parameters around a trial.
@@ -47,7 +47,7 @@ class TrialWrapper(ChainWrapper):
         reward_key: Name of the info that is shown as last reward; ``None`` means the reward itself.
 
     Raises:
-        TypeError: ``env`` is no environment, or has other spaces.
+        TypeError: ``env`` is not an environment, or has other spaces.
         ValueError: It holds a trial already, or draws domain parameters at every reset.
     """
 
@@ -100,7 +100,7 @@ class TrialWrapper(ChainWrapper):
 
     @property
     def env_spec(self) -> EnvSpec:
-        """That of the environment inside, with the additional entries and the limit of a trial."""
+        """The spec of the environment inside, with the additional entries and the limit of a trial."""
         inner = spec_of(self.env)
         names = (*(f"last_action_{i}" for i in range(self._num_actions)), "last_reward", "last_done")
         return replace(
@@ -112,7 +112,7 @@ class TrialWrapper(ChainWrapper):
         )
 
     def inner_update(self, update: EnvUpdate | None) -> EnvUpdate | None:
-        """Of a ``TrialUpdate`` that makes such trials, what it does to the environment inside."""
+        """The update for the environment inside, of a ``TrialUpdate`` that makes such trials."""
         if isinstance(update, TrialUpdate) and update.makes(self):
             return self.inner_update(update.update)
         return super().inner_update(update)
@@ -142,7 +142,7 @@ class TrialWrapper(ChainWrapper):
             memory[name][rows] = 0
 
     def rows_in(self, actions: np.ndarray, memory: Memory, rows: np.ndarray) -> np.ndarray:
-        """Actions as they are, which are remembered."""
+        """Remember the actions; they are not changed."""
         discrete = isinstance(self.env.action_space, Discrete)
         memory["action"][rows] = (
             np.eye(self._num_actions)[actions] if discrete else actions.reshape(len(rows), self._num_actions)
@@ -154,7 +154,7 @@ class TrialWrapper(ChainWrapper):
         memory["steps"][rows] += 1
         memory["return"][rows] += step.rewards
         seen = step.rewards if self.reward_key is None else step.inner[self.reward_key].astype(np.float64)
-        # One that is not finite is refused as what it is, a reward, and not as an observation.
+        # A reward that is not finite is reported as a reward, rather than as an observation.
         memory["reward"][rows] = np.where(np.isfinite(seen), seen, 0.0)
         memory["done"][rows] = self._over(step, memory, rows)
         again = np.flatnonzero(memory["done"][rows] & (memory["episode"][rows] < self.episodes_per_trial - 1))
@@ -194,7 +194,7 @@ class TrialWrapper(ChainWrapper):
 
 
 class TrialUpdate(EnvUpdate):
-    """Trials in the task of another update: a ``TrialWrapper`` around what that makes.
+    """Trials in the task of another update: a ``TrialWrapper`` around the environment that it makes.
 
     Args:
         update: Sets the task, or builds the environment of it.
@@ -254,7 +254,7 @@ class TrialUpdate(EnvUpdate):
 
 
 def _bounds(space: gymnasium.Space) -> tuple[np.ndarray, np.ndarray]:
-    """Of a Box, flat, or of the one-hot entries of a Discrete space."""
+    """Number of entries of a flat Box, or of the one-hot encoding of a Discrete space."""
     if isinstance(space, Discrete):
         return np.zeros(int(space.n), np.float32), np.ones(int(space.n), np.float32)
     assert isinstance(space, Box)

@@ -25,7 +25,7 @@ class Memory:
 
     def __init__(self) -> None:
         self.latest: Perceptrons | None = None
-        """The networks of the latest pass, which has overwritten what other networks need for their gradients."""
+        """The networks of the latest pass, which has overwritten the activations of other networks."""
         self._rows: dict[tuple[str, int, int, Any], Array] = {}
 
     def rows(

@@ -243,9 +243,9 @@ def mixture_factor(draws: np.ndarray) -> float:
     """Factor of the width of each member of an ensemble for which their mixture has the right width.
 
     Each of K networks, trained independently, is right with variance W. Their means differ by chance, with variance B
-    between them. The mean of all has squared error ``W - B`` (the error of a member's mean has a part of its own, with
-    variance v; B is ``v (1 - 1 / K)``, and averaging removes as much of the error). If members are f times as wide, the
-    mixture has variance ``f^2 W + B``, which is right for ``f^2 = 1 - 2 B / W``.
+    between them. The mean of all has squared error ``W - B`` (the error of a member's mean has an independent part,
+    with variance v; B is ``v (1 - 1 / K)``, and averaging removes as much of the error). If members are f times as
+    wide, the mixture has variance ``f^2 W + B``, which is right for ``f^2 = 1 - 2 B / W``.
 
     Args:
         draws: L draws of each of K members for n observations, ``(K, n, L, d)``.

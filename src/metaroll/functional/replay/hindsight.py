@@ -15,7 +15,7 @@ def hindsight_draws(
     Args:
         steps_left: From each to the end of what is known of its episode, at least 1, ``(N,)``.
         ratio: Share of the steps; k / (k + 1) for k goals in hindsight to each original one.
-        generator: What draws; two numbers for each step, whatever comes out.
+        generator: Source of randomness; it always draws two numbers for each step.
 
     Returns:
         Bool ``(N,)``, and how many steps later the goal was reached: uniform from 1 to ``steps_left``, ``(N,)``.

@@ -1,8 +1,8 @@
 """Drawing in proportion to priorities (Schaul et al. 2016, "Prioritized Experience Replay", section 3.3).
 
 Sums of priorities lie in a binary tree, an array ``(2 P,)`` of float64 for P = a power of 2 leaves: node 1 is the sum
-of all, nodes 2 i and 2 i + 1 are the parts of node i, and leaf k is node P + k. Every node is the sum of its two parts
-as they are, so the tree depends on its leaves alone, not on the order in which they were set.
+of all, nodes 2 i and 2 i + 1 are the parts of node i, and leaf k is node P + k. Every node is the current sum of its
+two parts, so the tree depends on its leaves alone, not on the order in which they were set.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def tree_find(tree: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 
 def priority_of(errors: np.ndarray, exponent: float, floor: float) -> np.ndarray:
-    """``(|error| + floor) ** exponent``, what steps are drawn in proportion to (Schaul et al. 2016, section 3.3)."""
+    """Priorities ``(|error| + floor) ** exponent`` (Schaul et al. 2016, section 3.3)."""
     return (np.abs(errors) + floor) ** exponent
 
 
@@ -58,7 +58,7 @@ def importance_weights(probabilities: np.ndarray, count: int, exponent: float) -
     """``(count * P)^-exponent``, divided by the largest (Schaul et al. 2016, section 3.4, beta is the exponent).
 
     Args:
-        probabilities: Of the steps that were drawn, ``(N,)``.
+        probabilities: Probabilities of the drawn steps, ``(N,)``.
         count: Number of steps from which they were.
         exponent: 0 leaves the bias, 1 makes up for it.
     """

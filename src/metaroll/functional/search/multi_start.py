@@ -54,7 +54,7 @@ class MultiStart(Search[MultiStartState]):
     ``sum over generations t of t median_t``, with the median fitness of its candidates (NaN counts as minus infinity):
     neither one lucky candidate nor a bad first generation decides.
 
-    A start that has ended by itself has no further candidates, and keeps its last median. The search ends when all
+    A start that has stopped on its own has no further candidates, and keeps its last median. The search ends when all
     starts have ended, or one reaches its target. Limits of ``search`` on generations and evaluations apply per start.
 
     Attributes:
@@ -113,7 +113,7 @@ class MultiStart(Search[MultiStartState]):
         return [place for place in places if not self.search.stop(state.runs[place])] or list(places)
 
     def num_candidates(self, state: MultiStartState) -> int:
-        """Those of all active starts."""
+        """Number of candidates of all active starts."""
         return sum(self.search.num_candidates(state.runs[place]) for place in self._active(state))
 
     def ask(self, state: MultiStartState, generator: np.random.Generator) -> np.ndarray:

@@ -105,7 +105,7 @@ class Reviewed(Search[ReviewedState]):
         return 0 if self.search.stop(state.run) and len(state.contenders) else self.search.num_candidates(state.run)
 
     def num_candidates(self, state: ReviewedState) -> int:
-        """Those of ``search``, plus incumbent and contenders during a comparison."""
+        """Number of candidates of ``search``, plus incumbent and contenders during a comparison."""
         compared = len(state.contenders)
         return self._num_own(state) + compared + (compared > 0)
 
@@ -132,7 +132,7 @@ class Reviewed(Search[ReviewedState]):
         return self.search.numbers(state.run)
 
     def stop(self, state: ReviewedState) -> tuple[str, ...]:
-        """Those of ``search``, once all comparisons are finished."""
+        """The reasons of ``search``, once all comparisons are finished."""
         return () if len(state.contenders) else self.search.stop(state.run)
 
     def learned(self, state: ReviewedState, candidates: np.ndarray, fitness: np.ndarray) -> ReviewedState:

@@ -82,7 +82,7 @@ def constant_features(features: torch.Tensor) -> torch.Tensor:
         Bool, shape ``(F,)``; all true where there are fewer than two rows that count.
 
     Raises:
-        ShapeError: ``features`` is no table.
+        ShapeError: ``features`` is not a table.
     """
     rows = _finite_rows(features)
     if len(rows) < 2:
@@ -96,7 +96,7 @@ def constant_features(features: torch.Tensor) -> torch.Tensor:
 def feature_scale(features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Shift and scale that standardize features: mean and standard deviation, and scale 1 for constant ones.
 
-    A constant feature thus becomes 0, and one that deviates in the observed data keeps a deviation of its own size.
+    A constant feature thus becomes 0, and if it deviates in the observed data, that deviation is not scaled.
 
     Args:
         features: Shape ``(N, F)``; rows with NaN or infinite entries do not count.
@@ -105,7 +105,7 @@ def feature_scale(features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         Shift and scale, each of shape ``(F,)``, in the dtype of ``features``.
 
     Raises:
-        ShapeError: ``features`` is no table.
+        ShapeError: ``features`` is not a table.
         ValueError: No row is finite.
     """
     rows = _finite_rows(features)

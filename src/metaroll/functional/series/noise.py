@@ -168,8 +168,8 @@ def noise_differs(noise: np.ndarray, each: np.ndarray, rows: np.ndarray) -> np.n
 
     Args:
         noise: Deviations of all rollouts together, ``(C,)``.
-        each: Those of R rollouts, ``(R, C)``, estimated in the same way.
-        rows: Rows that each comes from, ``(R, C)``.
+        each: Deviations of each of R rollouts, ``(R, C)``, estimated in the same way.
+        rows: Numbers of rows that ``each`` was estimated from, ``(R, C)``.
     """
     tiny = np.finfo(float).tiny
     apart = np.abs(np.log(np.maximum(each, tiny)) - np.log(np.maximum(noise, tiny)))
@@ -186,7 +186,7 @@ def informative_spans(series: Sequence[np.ndarray], noise: np.ndarray, most: int
     Args:
         series: Recorded channels ``(T, C)``, one or many.
         noise: Deviation s of each channel, ``(C,)``.
-        most: Largest span; nor is one above a quarter of the shortest series.
+        most: Largest span; a span is also at most a quarter of the shortest series.
     """
     spans, moving = [1], noise > 0.0
     limit = min(most, min(len(one) for one in series) // 4)
@@ -201,17 +201,18 @@ def informative_spans(series: Sequence[np.ndarray], noise: np.ndarray, most: int
 def smoothed_rows(
     series: np.ndarray, rows: Sequence[int], noise: np.ndarray, reach: int = 5
 ) -> tuple[np.ndarray, np.ndarray]:
-    """What was measured at some rows, without part of the noise, and the deviation of what is left of it.
+    """Denoised values of some rows, and the deviations of their remaining noise.
 
-    A parabola is laid through the rows around, by least squares (Savitzky and Golay 1964): as many on each side, or all
-    on one at an end of the series, as leave no more over the whole series than the known noise, and none much more at
-    the row itself. Where the motion is quicker than that (commands that change with every step), rows stay as they are.
+    A parabola is fitted to the rows around by least squares (Savitzky and Golay 1964), with the same number on each
+    side, or all on one side at an end of the series. That number is the largest whose residuals do not exceed the known
+    noise over the whole series, nor exceed it clearly at the row itself. If the motion is too quick for this (commands
+    that change at every step), rows are not changed.
 
     Args:
         series: One recorded series, ``(T, C)``.
-        rows: Which rows.
+        rows: Numbers of n rows.
         noise: Deviation of each channel, ``(C,)``.
-        reach: Rows on each side, at most.
+        reach: Maximum number of rows on each side.
 
     Returns:
         Values and deviations, ``(n, C)`` each.
@@ -237,7 +238,7 @@ def smoothed_rows(
 
 
 def _left_over(series: np.ndarray, size: int) -> np.ndarray:
-    """Variance ``(C,)`` that parabolas through ``2 size + 1`` rows leave, by degree of freedom."""
+    """Residual variance ``(C,)`` of parabolas through ``2 size + 1`` rows, per degree of freedom."""
     windows = np.lib.stride_tricks.sliding_window_view(series, 2 * size + 1, axis=0)
     powers = np.vander(np.arange(-size, size + 1.0), 3, increasing=True)
     left = windows - windows @ (powers @ np.linalg.pinv(powers))
@@ -245,24 +246,24 @@ def _left_over(series: np.ndarray, size: int) -> np.ndarray:
 
 
 def _scale(parts: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    whole = np.concatenate(parts)
-    spread = whole.std(axis=0)
-    return whole.mean(axis=0), np.where(spread > 0.0, spread, 1.0)
+    rows = np.concatenate(parts)
+    spread = rows.std(axis=0)
+    return rows.mean(axis=0), np.where(spread > 0.0, spread, 1.0)
 
 
 def _less(residuals: Sequence[np.ndarray], others: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Of two sets of residuals, for each channel that of the smaller deviation."""
+    """For each channel, the residuals of whichever set has the smaller deviation."""
     better = deviation(np.concatenate(residuals)) < deviation(np.concatenate(others))
     return [np.where(better, one, other) for one, other in zip(residuals, others, strict=True)]
 
 
 def _regressed(given: np.ndarray, wanted: np.ndarray, expand: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """Residuals of ``wanted (N, C)``, of the size of its noise.
+    """Residuals of ``wanted (N, C)`` after a regression on ``given``, scaled to the size of the noise.
 
-    Its neighbors before and after are the first 2 C columns of ``given``.
+    The neighbors before and after each row are the first 2 C columns of ``given``.
     """
     table, num_channels = expand(given), wanted.shape[1]
-    # Standardized terms: singular values below are those of directions that do not vary at all.
+    # Terms are standardized: singular values below this threshold belong to directions that do not vary.
     weights, _, rank, _ = np.linalg.lstsq(table, wanted, rcond=1e-10)
     freedom = max(1.0 - int(rank) / len(given), 1.0 - _MOST_PER_ROW)
     left = wanted - table @ weights

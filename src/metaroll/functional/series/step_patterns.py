@@ -1,9 +1,10 @@
-"""Step patterns of dynamic time warping: which moves a warping path may make, and what they cost.
+"""Step patterns of dynamic time warping: the moves that a warping path may make, and their costs.
 
-A path goes through pairs ``(i, j)`` of steps of two series. A pattern is a recursion for the least cost of a path that
-ends in ``(i, j)``: the least over its moves of the cost where the move starts, plus weighted distances of the pairs
-that it passes. Most patterns follow from two choices (Rabiner and Juang 1993, *Fundamentals of speech recognition*,
-section 4.7.2 and table 4.5): the paths that a move may take, and how each step ``(di, dj)`` of one is weighted.
+A path goes through pairs ``(i, j)`` of steps of two series. A pattern is a recursion for the minimum cost of a path
+that ends in ``(i, j)``: the minimum over its moves of the cost where the move starts, plus weighted distances of the
+pairs that it passes. Most patterns follow from two choices (Rabiner and Juang 1993, *Fundamentals of speech
+recognition*, section 4.7.2 and table 4.5): the paths that a move may take, and the weight of each step ``(di, dj)`` of
+such a path.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ from metaroll.errors import unknown_name
 __all__ = ["Move", "StepPattern", "rabiner_juang", "step_pattern_of"]
 
 Norm = Literal["N+M", "N", "M", "none"]
-"""By what the cost of a path is divided to compare paths of different lengths: steps of both series (``N+M``), of the
-first (``N``), of the second (``M``); ``none`` where no division makes them comparable."""
+"""Divisor of the cost of a path that makes paths of different lengths comparable: the number of steps of both series
+(``N+M``), of the first (``N``), or of the second (``M``); ``none`` if no division makes them comparable."""
 
 
 class Move(NamedTuple):
-    """One way to get to ``(i, j)``: from ``(i - rows, j - columns)``.
+    """A move of a warping path from ``(i - rows, j - columns)`` to ``(i, j)``.
 
     Attributes:
         rows: Steps in the first series.
-        columns: Steps in the second.
+        columns: Steps in the second series.
         terms: ``(a, b, weight)``: the move costs the sum of ``weight`` times the distance of ``(i - a, j - b)``.
     """
 
@@ -44,9 +45,9 @@ class StepPattern:
     """A recursion ``g(i, j) = min over moves of (g(start of the move) + its cost)``.
 
     Attributes:
-        name: What messages call it.
-        moves: The moves.
-        norm: What makes paths that end in different steps of the second series comparable.
+        name: Name in messages.
+        moves: The moves that a path may make.
+        norm: Normalization of costs, for paths that end in different steps of the second series.
     """
 
     name: str
@@ -69,7 +70,7 @@ _PATHS: dict[int, tuple[tuple[tuple[int, int], ...], ...]] = {
     6: (((1, 1), (1, 1), (1, 0)), ((1, 1),), ((1, 1), (1, 1), (0, 1))),
     7: tuple(((1, j), *[(1, 0)] * more) for more in (2, 1, 0) for j in (1, 2, 3)),
 }
-"""Rabiner and Juang's types I to VII: the steps ``(di, dj)`` of each move, the first one first (table 4.5)."""
+"""Rabiner and Juang's types I to VII: the steps ``(di, dj)`` of each move, in order (table 4.5)."""
 
 _ASYMMETRIC = (((1, 0),), ((1, 1),), ((1, 2),))
 
@@ -79,7 +80,7 @@ _WEIGHTINGS: dict[str, tuple[Any, Norm]] = {
     "c": (lambda di, dj: di, "N"),
     "d": (lambda di, dj: di + dj, "N+M"),
 }
-"""Sub-types (Rabiner and Juang 1993, section 4.7.2.5): weight of a step, and the norm that it allows."""
+"""Slope weightings (Rabiner and Juang 1993, section 4.7.2.5): the weight of a step, and the norm that it allows."""
 
 
 def _by_rule(
@@ -91,7 +92,7 @@ def _by_rule(
         weights = [float(weigh(*step)) for step in path]
         if smoothed:  # every step of a move weighs the same (figure 4.44)
             weights = [sum(weights) / len(weights)] * len(weights)
-        # A step is charged where it arrives: what is still to go after it lies between that and (i, j).
+        # A step costs the distance of the pair that it reaches; the later steps of the move lead from there to (i, j).
         rows, columns = ([sum(step[axis] for step in path[k:]) for k in range(len(path) + 1)] for axis in (0, 1))
         moves.append(Move(rows[0], columns[0], tuple(zip(rows[1:], columns[1:], weights, strict=True))))
     return StepPattern(name, tuple(moves), norm)
@@ -103,9 +104,9 @@ def rabiner_juang(kind: int, weighting: str = "d", smoothed: bool = False) -> St
 
     Args:
         kind: 1 to 7 (their types I to VII).
-        weighting: ``"a"`` (least step), ``"b"`` (largest step), ``"c"`` (steps of the first series) or ``"d"`` (those
-            of both). Only ``"c"`` and ``"d"`` can be normalized, and so have open ends.
-        smoothed: All steps of a move weigh the same.
+        weighting: Weight of a step ``(di, dj)``: ``"a"`` is ``min(di, dj)``, ``"b"`` is ``max(di, dj)``, ``"c"`` is
+            ``di``, ``"d"`` is ``di + dj``. Only ``"c"`` and ``"d"`` can be normalized, and thus have open ends.
+        smoothed: All steps of a move have the same weight.
 
     Raises:
         ValueError: There is no such type or weighting.
@@ -146,17 +147,17 @@ def _named(name: str) -> StepPattern:
 
 
 def step_pattern_of(given: Any = None) -> StepPattern:
-    """The step pattern that ``given`` stands for.
+    """Convert a name or an object to a step pattern.
 
     Args:
-        given: A ``StepPattern`` of ours, a name (``"symmetric2"``, ``"symmetric1"``, ``"asymmetric"``, Sakoe and
+        given: A ``StepPattern``, a name (``"symmetric2"``, ``"symmetric1"``, ``"asymmetric"``, Sakoe and
             Chiba's ``"symmetricP1"``, Myers' ``"typeIc"``, ...), ``None`` for ``"symmetric2"``, or a ``StepPattern`` of
-            the package dtw-python, which is read by its members ``mx`` and ``hint``; the package is not imported.
+            the package dtw-python: its attributes ``mx`` and ``hint`` are read, and the package is not imported.
 
     Raises:
         UnknownNameError: No pattern has this name.
-        TypeError: It is none of these.
-        ValueError: The object's rows are no recursion that can be computed row by row.
+        TypeError: ``given`` is none of these.
+        ValueError: The rows of the object are not a recursion that can be computed row by row.
     """
     if isinstance(given, StepPattern):
         return given

@@ -1,4 +1,4 @@
-"""Measures what observations, infos and random rollouts reveal about the task, and how large rewards are."""
+"""Measures the information of observations, infos and random rollouts about the task, and the size of rewards."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Identifiability:
 
     @functools.cached_property
     def first_observation(self) -> TaskCheck:
-        """Whether the task can be decoded from what a reset returns."""
+        """Whether the task can be decoded from the result of a reset."""
         updates = self._updates[:_MOST_TASKS]
         if len(updates) < 2:
             return TaskCheck(_FIRST, "skip", "there is only one task")

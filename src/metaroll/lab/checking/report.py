@@ -15,10 +15,10 @@ class TaskCheck:
     """The result of one check.
 
     Attributes:
-        name: What was checked.
+        name: Name of the check.
         status: ``fail``: results would be wrong; ``warn``: perhaps not what you want; ``skip``: could not be checked.
         value: The finding, in words.
-        hint: What to do about it.
+        hint: A hint at the remedy.
         numbers: Name -> measured value.
     """
 

@@ -209,7 +209,7 @@ class _Checks:
         return ""
 
     def _loose_type(self) -> str:
-        """Where a rollout loses precision of observations, in words; an error if it cannot hold them at all."""
+        """The observations whose precision a rollout loses, in words; an error if it cannot hold them at all."""
         try:
             (update, *_), _ = self.family.split(1, 0, self.seed)
         except Exception:

@@ -122,7 +122,7 @@ def play_tasks(
 
 
 def difference(a: StepSequence, b: StepSequence) -> str | None:
-    """Where two rollouts diverge, in words; ``None`` if observations, rewards and ends are bitwise identical."""
+    """The first difference of two rollouts, in words; ``None`` if observations, rewards and ends are bitwise equal."""
     for name in ("observations", "rewards", "terminated", "truncated"):
         if not trees_equal(getattr(a, name), getattr(b, name)):
             break

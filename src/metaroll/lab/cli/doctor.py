@@ -91,7 +91,7 @@ def examine(quick: bool = False) -> list[Check]:
 
 
 def _problem(requirement: Requirement) -> str:
-    """What is wrong with a required package; empty if a compatible version is installed."""
+    """The problem with a required package, in words; empty if a compatible version is installed."""
     try:
         version = metadata.version(requirement.name)
     except metadata.PackageNotFoundError:

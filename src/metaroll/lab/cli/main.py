@@ -73,7 +73,7 @@ _UNREAD = 141
 """The exit status that shells report for programs ended by SIGPIPE."""
 _TRACEBACK_FLAG = "--traceback"
 _PATIENCE_S = 3.0
-"""How long a finished command waits for threads that an environment has left running."""
+"""Seconds that a finished command waits for threads that an environment has left running."""
 
 
 class _Terminated(KeyboardInterrupt):
@@ -161,7 +161,7 @@ def _exit_despite_threads(status: int) -> None:
 
 
 def _escape_unencodable_output() -> None:
-    """Escape what standard output cannot encode, as standard error does, instead of raising an error."""
+    """Escape characters that standard output cannot encode, as standard error does, instead of raising an error."""
     with contextlib.suppress(AttributeError, OSError, ValueError):  # it is closed, or of another kind
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
 

@@ -294,7 +294,7 @@ AsTrained = Annotated[int | None, unset("INT", "as in training")]
 
 @dataclass(frozen=True, kw_only=True)
 class Output:
-    """What is printed, and where."""
+    """Options of the output."""
 
     json: Switch = False
     """Print the summary as JSON, and nothing else, to standard output."""
@@ -304,7 +304,7 @@ class Output:
     """Show the traceback of an error."""
 
     def console(self) -> Console:
-        """Where messages go: to standard error if standard output is for the JSON."""
+        """The console of messages: standard error if standard output is for the JSON."""
         return make_console(stderr=self.json, quiet=self.quiet)
 
 

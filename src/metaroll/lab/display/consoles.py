@@ -1,4 +1,4 @@
-"""Where messages of the command line go: consoles, text made safe for terminals, and the table of findings."""
+"""Consoles for messages of the command line, text made safe for terminals, and the table of findings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user sees while a run trains: a live table in a terminal, plain lines elsewhere."""
+"""The display of a run in training: a live table in a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class TrainingDisplay(TrainingView):
         updates_per_epoch: Gradient steps per epoch, for the rate.
         clock: Returns seconds since an arbitrary moment.
         adapts: Whether the algorithm adapts; otherwise the returns of training and of evaluations are shown.
-        amounts: What the run will do; with it the duration of the run is estimated in its first seconds.
+        amounts: The amount of work of the run, from which its duration is estimated in the first seconds.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class TrainingDisplay(TrainingView):
         if self._live is not None:
             live, self._live = self._live, None
             if self._console.is_jupyter:
-                live.refresh()  # notebooks do not show the last state of a live table by themselves
+                live.refresh()  # notebooks do not show the last state of a live table automatically
             live.__exit__(*exception)
 
     @property

@@ -159,7 +159,7 @@ def draw_pictures(
 
 
 def closing_panel(summary: Mapping[str, Any], run_dir: Path, pictures: Sequence[Path], further: str) -> Panel:
-    """The last thing on the screen: what was learned, and where it is stored."""
+    """The end of the output: the result of training, and where it is stored."""
     lines = _returns(summary) if "return_mean" in summary else _adaptation(summary)
     verdict = summary.get("verdict")
     if verdict is not None:

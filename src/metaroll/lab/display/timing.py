@@ -50,7 +50,7 @@ def about(seconds: float) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class RunAmounts:
-    """What a run will do, as far as its options determine it.
+    """The amount of work of a run, as far as its options determine it.
 
     Attributes:
         initial_steps: Environment steps of the warm-up.
@@ -107,7 +107,7 @@ class RunTiming:
 
     Args:
         num_epochs: Epochs of the whole run.
-        amounts: What the run does; ``None`` means that the first epoch has to show it.
+        amounts: The amount of work of the run; ``None`` means that it is known after the first epoch.
         clock: Returns seconds since an arbitrary moment.
 
     Attributes:
@@ -210,7 +210,7 @@ class RunTiming:
         return expected
 
     def in_words(self) -> str | None:
-        """How long the rest of the run takes on this machine, by phase; ``None`` if not known yet."""
+        """The time that the rest of the run takes on this machine, by phase; ``None`` if not known yet."""
         typical, total = self.expected_phases(), self.run_left()
         if typical is None or total is None:
             return None

@@ -89,7 +89,7 @@ class ConsoleView(View):
     def run_begins(
         self, config: Mapping[str, Any], algo: Any, env: EnvSource, folder: Path, split: SplitReport | None
     ) -> None:
-        """Print what is trained, on which tasks and where; warn if the tasks of the user's family do not differ."""
+        """Print the algorithm, its tasks and its folder; warn if the tasks of the user's family do not differ."""
         self.run_continues(config, env)
         tasks, returns, amount = _tasks_and_returns(config, algo, env, split)
         self.message(
@@ -106,7 +106,7 @@ class ConsoleView(View):
                 )
 
     def run_continues(self, config: Mapping[str, Any], env: EnvSource) -> None:
-        """Print what a user should know about the algorithm before training."""
+        """Print notes about the algorithm before training."""
         notes = get_algorithm(config["algo"]).notes(BuildOptions.of(config, env), config["run"]["epochs"])
         for note in [*_preset_missed(config["algo"], env), *notes]:
             self.message(note, warning=True)
@@ -144,7 +144,7 @@ class ConsoleView(View):
 def _tasks_and_returns(
     config: Mapping[str, Any], algo: Any, env: EnvSource, split: SplitReport | None
 ) -> tuple[str, str, str]:
-    """The training tasks, what the returns shown are measured on, and the amount of training if not yet included."""
+    """The training tasks, those of the returns shown, and the amount of training if not yet included."""
     algorithm = config["algorithm"]
     amount = get_algorithm(config["algo"]).amount(algo, algorithm)
     if split is not None:

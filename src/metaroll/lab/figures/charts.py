@@ -1,4 +1,4 @@
-"""What the charts of a run show: curves, intervals, reference lines, labels. ``figures.plots`` draws them."""
+"""The content of a run's charts: curves, intervals, reference lines, labels. ``figures.plots`` draws them."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ _GROUP_COLORS = (BLUE, "#d95f02", "#3a7d44", "#8e44ad", "#b8860b", "#c0392b", "#
 _ORACLE, _FLOOR = "oracle (has access to the task)", "floor (best without adapting)"
 _NO_ADAPTATION, _MISMATCHED = "no adaptation", "mismatched context (another task's data)"
 REFERENCES = {"return_oracle": _ORACLE, "return_floor": _FLOOR}
-"""Entries of a summary that are drawn as lines, and what these are called."""
+"""Entries of a summary that are drawn as lines -> their labels."""
 _BASELINES = {"no adaptation": _NO_ADAPTATION, "random context": _MISMATCHED, "task oracle": _ORACLE}
 _METHODS = {"bca": "BCa bootstrap", "percentile": "percentile bootstrap"}
 Values = Mapping[str, Any]
 
 
 class LineStyle(NamedTuple):
-    """How a reference line is drawn: color, lengths of dashes and gaps, and where in them it begins."""
+    """Style of a reference line: color, lengths of dashes and gaps, and the offset at which it begins in them."""
 
     color: str
     dashes: tuple[float, ...]
@@ -61,7 +61,7 @@ class LineStyle(NamedTuple):
 _STYLES = {
     _ORACLE: LineStyle("#1c2126", (2, 4)),
     _FLOOR: LineStyle(GRAY, (12, 4)),
-    # Where the two are equal, as of an agent that does not adapt, the dots of one are in the gaps of the other.
+    # Dots of one line are in the gaps of the other, so that both are visible if they are equal (without adaptation).
     _NO_ADAPTATION: LineStyle(ORANGE, (9, 9)),
     _MISMATCHED: LineStyle("#8e44ad", (2, 3, 2, 11), 7),
 }
@@ -87,11 +87,11 @@ class Curve:
     """One curve of a chart.
 
     Attributes:
-        label: What it shows; empty for one that needs no entry in the legend.
+        label: Label in the legend; empty for a curve without an entry there.
         x: Where, ``(N,)``, rising.
         y: Values ``(N,)``; there is a gap where one is not finite.
         low, high: Bounds of an interval around each value, ``(N,)``.
-        color: As CSS has it.
+        color: Color in CSS notation.
         kind: ``"line"`` with a band as its interval (a bar where there is one point), ``"points"`` with bars,
             ``"joined"`` points with bars, a ``"thin"`` line, or a ``"wide"`` pale one, on which others are seen.
     """
@@ -106,7 +106,7 @@ class Curve:
 
     @property
     def bounds(self) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-        """Where both bounds are known, and these, ``(K,)`` each; ``None`` without any."""
+        """Positions, lower and upper bounds where both are known, ``(K,)`` each; ``None`` if there are none."""
         if self.low is None or self.high is None:
             return None
         known = np.isfinite(self.low) & np.isfinite(self.high)
@@ -125,8 +125,8 @@ class Chart:
     Attributes:
         title: What it shows.
         explanation: How the numbers came about, in a line.
-        x_label: What the axis below shows.
-        y_label: What the axis to the left shows.
+        x_label: Label of the horizontal axis.
+        y_label: Label of the vertical axis.
         curves: The curves.
         levels: Name -> value of reference lines, or values at 1, 2, 3, ...
         marks: Name -> where reference lines stand upright.
@@ -154,11 +154,11 @@ class Field:
     Attributes:
         title: What it shows.
         explanation: How the numbers came about, in a line.
-        value_label: What the values are.
+        value_label: Label of the values.
         axes: Name -> values ``(n1,)`` and ``(n2,)``, rising: the axis below, then the axis to the left.
         values: Values ``(n1, n2)``.
         low, high: Bounds of their intervals, ``(n1, n2)``; NaN without any.
-        interval: What the intervals are.
+        interval: Description of the intervals.
         nominal: Name -> value of the axes that is the usual one.
         spans: Name -> bounds of the parts of the axes that were seen in training.
     """
@@ -179,7 +179,7 @@ class Field:
 
 
 def numbers_of(values: Any) -> np.ndarray:
-    """Numbers that were written as JSON, in lists of lists; arrays as they are."""
+    """Numbers from JSON, in lists of lists, as an array; arrays are returned unchanged."""
     if isinstance(values, np.ndarray):
         return values.astype(float)
     if len(values) and isinstance(values[0], list):
@@ -265,13 +265,13 @@ def axis_label(name: str) -> str:
 
 
 def line_styles(names: Sequence[str]) -> dict[str, LineStyle]:
-    """How reference lines of these names are drawn, each everywhere in the same way."""
+    """Styles of reference lines by name, the same in all charts."""
     others = cycle(_OTHER_STYLES)
     return {name: _STYLES.get(name) or next(others) for name in names}
 
 
 def interval_text(values: Values, over: str = "tasks") -> str:
-    """What the intervals of a stored evaluation are; over repetitions, where its tasks are all there are."""
+    """A description of the intervals of a stored evaluation; over repetitions if the family has no other tasks."""
     over = "repetitions" if values.get("all_tasks") else over
     return f"95 % {_METHODS.get(values.get('interval_method', ''), 'bootstrap')} interval over {over}"
 
@@ -281,7 +281,7 @@ def _tasks(count: int, kind: str = "held-out") -> str:
 
 
 def _kind(values: Values) -> str:
-    """What the tasks of a stored evaluation are to the agent."""
+    """The role of the tasks of a stored evaluation: held-out or training tasks."""
     return str(values.get("tested_on", "held-out"))
 
 
@@ -321,7 +321,7 @@ def learning_chart(metrics: Sequence[Values], phase: str | None, references: Map
             curves.append(Curve(label, steps, mean, low if whole else None, high if whole else None, color))
     trained, where = training_curve(metrics), "in training tasks" if adapts else "in training"
     if len(trained):
-        drawn: Any = {"color": "#8a939d", "kind": "thin"} if curves else {}  # what stands alone is the main line
+        drawn: Any = {"color": "#8a939d", "kind": "thin"} if curves else {}  # a single line is the main line
         curves.insert(0, Curve(f"{where}, with noise", *trained.T, **drawn))
     count = len({row["task"] for row in evaluated} - {None})
     over, among = (f"mean over {_tasks(count, 'test')}", "tasks") if count else ("mean over episodes", "them")
@@ -467,7 +467,7 @@ _FEWEST_TASKS = 2
 
 
 def _places(rows: Sequence[Values]) -> tuple[str, np.ndarray]:
-    """Where tasks stand in a chart ``(M,)``: name and values of their one number, or no name and their rank."""
+    """Positions of tasks in a chart ``(M,)``: name and values of their single number, or no name and their rank."""
     pairs = [str(row.get("task", "")).split("=") for row in rows]
     heads = {pair[0] for pair in pairs}
     if len(heads) == 1 and all(len(pair) == 2 and _is_number(pair[1]) for pair in pairs):

@@ -57,12 +57,12 @@ __all__ = [
 ]
 
 PICTURE_KINDS = {"png": "Software", "pdf": "CreationDate", "svg": "Date"}
-"""What pictures can be written as, and the entry of their metadata that would differ from one time to the next."""
+"""Formats of pictures, and the metadata entry of each that would make two files of one chart differ."""
 _RASTER_DPI = 200
 _PICTURE, _IN_PAGE = (7.2, 4.4), (5.4, 3.6)
-"""Width and height in inches. In a page, charts are shown smaller than pictures are, so letters are larger in them."""
+"""Width and height in inches. Charts in a page are shown smaller than pictures, so their letters are larger."""
 _LETTERS = 13.0
-"""Letters of a label in an inch."""
+"""Letters of a label per inch."""
 _MOST_MARKERS, _MOST_TICKS, _MOST_PLACES = 30, 6, 12
 _CURVES: Mapping[str, Mapping[str, Any]] = {
     "line": {"linewidth": 1.8, "markersize": 3.5},
@@ -71,39 +71,40 @@ _CURVES: Mapping[str, Mapping[str, Any]] = {
     "joined": {"linewidth": 1.6, "marker": "o", "markersize": 6, "zorder": 3},
     "points": {"linestyle": "none", "marker": "o", "markersize": 6, "zorder": 3},
 }
-"""How curves of each kind are drawn."""
+"""Line styles of each kind of curve."""
 _MOST_TEXTS = 100
-"""Of more points than these, the numbers would not fit into the picture."""
+"""Maximum number of points whose numbers fit into the picture."""
 _FONT_SIZES = (8.0, 7.0, 6.0, 5.0)
-"""Of numbers in fields; those of intervals, of which there are three times as many, are not of the smallest."""
+"""Font sizes of numbers in fields; intervals, which have three times as many numbers, do not use the smallest."""
 _DOWN, _LEFT = 11, 8
-"""Marks of Matplotlib that stand on a border and point into the picture (CARETDOWNBASE, CARETLEFTBASE)."""
+"""Markers of Matplotlib on a border that point into the picture (CARETDOWNBASE, CARETLEFTBASE)."""
 _LIGHTNESS = (0.299, 0.587, 0.114)
 _ROOM = (0.95, 0.85)
-"""Share of a field's width and height that its text may take; the legend will take some of the height."""
+"""Share of a field's width and height that its text may take; the legend also needs height."""
 
 
 @contextlib.contextmanager
 def _plain_settings() -> Iterator[None]:
-    """Inside, matplotlib draws with its own defaults.
+    """Context in which matplotlib draws with its own defaults.
 
-    It takes settings from a file of the current folder, too, which may be of anybody, and have LaTeX started.
+    Otherwise it would use a settings file in the current folder, which anybody may have put there, and which could make
+    it start LaTeX.
 
     Raises:
-        DamagedFileError: It cannot be imported, because of such a file; names that.
+        DamagedFileError: A damaged settings file prevents the import of matplotlib; names the file.
     """
     with damage(_settings_file(), hint="mend the file, or remove it"):
         import matplotlib as mpl
-    # The same chart has the same bytes; a name with dollars in it is no formula.
+    # A fixed salt gives equal bytes for equal charts; without math, a name with dollar signs is not a formula.
     with mpl.rc_context(mpl.rcParamsDefault), mpl.rc_context({"svg.hashsalt": "metaroll", "text.parse_math": False}):
         yield
 
 
 def _settings_file() -> Path:
-    """The file of settings that matplotlib reads when it is imported; it tells nobody if that fails."""
+    """The settings file that matplotlib reads on import, which its own errors do not name."""
     name = "matplotlibrc"
-    told = Path(os.environ.get("MATPLOTLIBRC", name))
-    places = (Path(name), told, told / name, Path(os.environ.get("MPLCONFIGDIR", "~/.config/matplotlib")) / name)
+    chosen = Path(os.environ.get("MATPLOTLIBRC", name))
+    places = (Path(name), chosen, chosen / name, Path(os.environ.get("MPLCONFIGDIR", "~/.config/matplotlib")) / name)
     return next((path for place in places if (path := place.expanduser()).is_file()), Path(name))
 
 
@@ -120,18 +121,18 @@ def plot_learning_curve(
 ) -> Path:
     """Draw the return of evaluations over environment steps, with 95 % intervals.
 
-    Of algorithms that adapt, return before and after adaptation; the intervals are over tasks (over episodes where
-    there is but one).
+    For algorithms that adapt, it shows the return before and after adaptation. Intervals are over tasks (over episodes
+    if there is only one task).
 
     Args:
         run_dir: Folder of the run (its ``metrics.jsonl`` is read).
         path: Picture to write; ``None`` means ``learning_curve.png`` in the run folder.
         references: Name -> return, drawn as lines (``{"oracle": -5.2, "floor": -15.9}``).
         phase: Phase of the metrics, the evaluator's ``prefix``; ``None`` means ``MetaTest`` or ``Evaluation``.
-        final: A ``PolicyEvaluation`` of the finished agent, drawn where the run was too short for others.
+        final: A ``PolicyEvaluation`` of the finished agent, drawn if the run was too short for others.
 
     Returns:
-        Where the picture is.
+        Path of the picture.
     """
     path = Path(run_dir) / "learning_curve.png" if path is None else Path(path)
     metrics = read_metrics(run_dir)
@@ -151,7 +152,7 @@ def plot_adaptation_curve(
         result: An ``EvaluationResult``, or a dict with its ``adaptation_curve``.
         path: Picture to write.
         references: Name -> return (one number, or one per episode), drawn as lines.
-        title: Title; ``None`` means a general one. What the points and bars are stands below it.
+        title: Title; ``None`` means a general one. The line below it explains the points and bars.
 
     Returns:
         ``path``.
@@ -180,7 +181,7 @@ def plot_robustness(result: RobustnessMap, path: str | Path) -> Path:
     """Draw the return over the grid, with intervals, the nominal value, and the range of training.
 
     Args:
-        result: What ``robustness_map`` returned.
+        result: The result of ``robustness_map``.
         path: Picture to write (PNG).
 
     Returns:
@@ -217,7 +218,7 @@ def plot_groups(
 def plot_rollout(
     rollout: StepSequence, kind: str = "all", index: int | None = None, path: str | Path | None = None
 ) -> Path:
-    """Draw what happened in a rollout over its steps (over seconds, if it has ``time``), one panel per kind of data.
+    """Draw the data of a rollout over its steps (over seconds, if it has ``time``), one panel per kind of data.
 
     Args:
         rollout: One rollout.
@@ -299,7 +300,7 @@ def _labeled(name: str, columns: np.ndarray, spec: Any, index: int | None) -> li
 
 @_plain_settings()
 def _write(chart: Chart | Field, path: Path) -> Path:
-    """Write a chart as a picture; ``path``."""
+    """Write a chart as a picture; return ``path``."""
     figure, explanation = _drawn(chart, _PICTURE)
     _set_title(figure.axes[0], chart.title, explanation)
     return _save(figure, path)
@@ -307,14 +308,14 @@ def _write(chart: Chart | Field, path: Path) -> Path:
 
 @_plain_settings()
 def svg(chart: Chart | Field) -> tuple[str, str]:
-    """A chart as an ``svg`` element of a page, without its title, and how its numbers came about, in a line.
+    """A chart as an ``svg`` element of a page, without its title, and a line that explains its numbers.
 
-    Texts stay texts. Ids differ within the chart; ``page_parts.page`` makes them differ in a page.
+    Text stays text. Ids are unique within the chart; ``page_parts.page`` makes them unique in a page.
     """
     import matplotlib as mpl
 
     file = io.StringIO()
-    # Points nearer than half a point to the line through their neighbors are left out: a page stays small.
+    # To keep pages small, points less than half a point from the line through their neighbors are left out.
     with (
         mpl.rc_context({"svg.fonttype": "none", "font.sans-serif": ["DejaVu Sans"], "path.simplify_threshold": 0.5}),
         warnings.catch_warnings(),
@@ -323,18 +324,18 @@ def svg(chart: Chart | Field) -> tuple[str, str]:
         figure, explanation = _drawn(chart, _IN_PAGE)
         metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         figure.savefig(file, format="svg", metadata=metadata, transparent=True, dpi=_RASTER_DPI)
-    # The prolog is for files alone, and the style, which report.css has, would be that of the whole page.
-    whole = re.sub(r"<defs>\s*<style.*?</defs>", "", file.getvalue(), count=1, flags=re.DOTALL)
-    _, size, inside = re.split(r'<svg [^>]*viewBox="([^"]*)"[^>]*>', whole, maxsplit=1)
+    # The prolog is only for files, and the style, which report.css has, would apply to the whole page.
+    file_text = re.sub(r"<defs>\s*<style.*?</defs>", "", file.getvalue(), count=1, flags=re.DOTALL)
+    _, size, inside = re.split(r'<svg [^>]*viewBox="([^"]*)"[^>]*>', file_text, maxsplit=1)
     inside = re.sub(r"\s+", " ", inside).replace("> <", "><")
     inside = re.sub(r"<[^>]*>", lambda tag: re.sub(r"(\.\d\d)\d+", r"\1", tag[0]), inside)  # a hundredth of a point
-    inside = re.sub(r' id="([^"]*)"', lambda found: found[0] if f"#{found[1]}" in inside else "", inside)
+    inside = re.sub(r' id="([^"]*)"', lambda match: match[0] if f"#{match[1]}" in inside else "", inside)
     head = f'<svg class="chart" viewBox="{size}" role="img" aria-label="{html.escape(chart.title)}">'
     return head + inside.strip(), explanation
 
 
 def _drawn(chart: Chart | Field, size: tuple[float, float]) -> tuple[Figure, str]:
-    """A chart of a size in inches, without its title, and how its numbers came about, which may stand in it."""
+    """A chart of a size in inches, without its title, and the explanation of its numbers."""
     figure, (axes,) = _stacked_figure(1, size)
     explanation = chart.explanation
     if isinstance(chart, Field):
@@ -394,7 +395,7 @@ def _draw_curve(axes: Axes, curve: Curve) -> None:
 
 
 def _apart(places: np.ndarray) -> list[float]:
-    """Those of ``places`` whose labels do not run into the one before."""
+    """The ``places`` whose labels do not overlap with the one before."""
     kept: list[float] = []
     for place in places.tolist():
         if not kept or place - kept[-1] >= (places[-1] - places[0]) / 32:
@@ -403,13 +404,13 @@ def _apart(places: np.ndarray) -> list[float]:
 
 
 def _draw_field(figure: Figure, axes: Axes, chart: Field) -> bool:
-    """Draw it; whether the intervals are written into it."""
+    """Draw a field; returns whether its intervals are written into it."""
     (x_name, x), (y_name, y) = chart.axes.items()
     mesh = axes.pcolormesh(_edges(x), _edges(y), chart.values.T, cmap="viridis", shading="flat", rasterized=True)
     bar = figure.colorbar(mesh, ax=axes, format=_tick_formatter())
     _set_labels(bar.ax, "", chart.value_label)
     axes.grid(visible=False)
-    # A frame around what was seen in training; of a single parameter two lines.
+    # A frame around the range in training; for a single parameter two lines.
     lines: dict[str, Any] = {"color": ORANGE, "linewidth": 2.0, "zorder": 3, "label": "range in training"}
     if len(chart.spans) == 2:
         (left, right), (low, high) = chart.spans[x_name], chart.spans[y_name]
@@ -419,7 +420,7 @@ def _draw_field(figure: Figure, axes: Axes, chart: Field) -> bool:
             draw = axes.axvline if name == x_name else axes.axhline
             draw(bounds[0], **lines)
             draw(bounds[1], **{**lines, "label": None})
-    if len(chart.nominal) == 2:  # marks at the borders: one inside would lie on the numbers
+    if len(chart.nominal) == 2:  # marks at the borders: one inside would cover the numbers
         marks: dict[str, Any] = {"color": "black", "markeredgecolor": "white", "markersize": 8, "zorder": 6}
         marks["linestyle"] = "none"
         above, right_of = axes.get_xaxis_transform(), axes.get_yaxis_transform()
@@ -430,8 +431,8 @@ def _draw_field(figure: Figure, axes: Axes, chart: Field) -> bool:
 
 
 def _write_numbers(figure: Figure, axes: Axes, chart: Field, mesh: Any) -> bool:
-    """Write the numbers as large as they fit, without the intervals if these do not; whether with intervals."""
-    figure.draw_without_rendering()  # now it is known how large the fields are
+    """Write the numbers as large as possible, without intervals if these do not fit; returns whether they do."""
+    figure.draw_without_rendering()  # computes the sizes of the fields
     known = bool(np.isfinite(chart.low).all())
     for with_intervals in (True, False) if known else (False,):
         for size in _FONT_SIZES[:-1] if with_intervals else _FONT_SIZES:
@@ -441,7 +442,7 @@ def _write_numbers(figure: Figure, axes: Axes, chart: Field, mesh: Any) -> bool:
 
 
 def _write_texts(axes: Axes, chart: Field, mesh: Any, with_intervals: bool, size: float) -> bool:
-    """Write a text into each field; nothing, and False, if one of them is too large for its field."""
+    """Write a text into each field and return True; if one is too large for its field, write none and return False."""
     edges = [_edges(values) for values in chart.axes.values()]
     texts, text_of = [], distinct_text(chart.values, number_text)
     for i, j in np.ndindex(*chart.values.shape):
@@ -464,7 +465,7 @@ def _write_texts(axes: Axes, chart: Field, mesh: Any, with_intervals: bool, size
 
 
 def _edges(values: np.ndarray) -> np.ndarray:
-    """Borders ``(n+1,)`` of the fields around ``values (n,)``, half way between them."""
+    """Borders ``(n+1,)`` of the fields around ``values (n,)``, halfway between neighbors."""
     if len(values) == 1:
         margin = 0.5 * abs(float(values[0])) or 0.5
         return np.array([values[0] - margin, values[0] + margin])
@@ -476,7 +477,7 @@ def _edges(values: np.ndarray) -> np.ndarray:
 
 
 def _set_title(axes: Axes, title: str, explanation: str) -> None:
-    """A title, and below it what is drawn."""
+    """Set the title, and below it the explanation of the numbers."""
     if explanation:
         text = axes.annotate(
             explanation, (0, 1), (0, 6), xycoords="axes fraction", textcoords="offset points", fontsize=9, color=GRAY
@@ -497,7 +498,7 @@ def _rows_of(final: PolicyEvaluation, metrics: Sequence[Mapping[str, Any]]) -> l
 
 
 def _set_labels(axes: Axes, x_label: str, y_label: str) -> None:
-    """What the axes show, in as many lines as that takes, and numbers at them as ``tick_texts`` writes them."""
+    """Set the labels of the axes, wrapped to the figure, and format their ticks by ``tick_texts``."""
     width, height = (pixels / axes.figure.dpi for pixels in axes.figure.bbox.size)
     axes.set_xlabel(_wrapped(x_label, width - 0.9))
     axes.set_ylabel(_wrapped(y_label, height - 1.2))
@@ -507,15 +508,15 @@ def _set_labels(axes: Axes, x_label: str, y_label: str) -> None:
 
 
 def _wrapped(text: str, inches: float) -> str:
-    """``text`` in lines of similar length that are no longer than ``inches``."""
+    """``text`` in lines of similar length, of at most ``inches``."""
     room = int(_LETTERS * inches)
     lines = -(-len(text) // room)
     return textwrap.fill(text, min(room, len(text) // lines + 5)) if lines > 1 else text
 
 
 def _stacked_figure(count: int, size: tuple[float, float]) -> tuple[Figure, list[Axes]]:
-    """Panels one below the other."""
-    # A figure of its own, without pyplot: no global figure list, backend or settings are touched.
+    """Panels stacked vertically."""
+    # Without pyplot, no global figure list, backend or settings are touched.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -531,7 +532,7 @@ def _stacked_figure(count: int, size: tuple[float, float]) -> tuple[Figure, list
 
 
 def _tick_formatter() -> Any:
-    """Writes the numbers at an axis as ``tick_texts`` does."""
+    """A formatter of ticks that uses ``tick_texts``."""
     from matplotlib.ticker import Formatter
 
     class TickTexts(Formatter):
@@ -545,15 +546,15 @@ def _tick_formatter() -> Any:
 
 
 def _add_legend(figure: Figure, axes: Axes, first: Collection[str]) -> None:
-    """A legend of what has labels: those in ``first``, then reference lines and the like."""
+    """Add a legend of everything that has a label: those in ``first``, then reference lines and the like."""
     handles, labels = axes.get_legend_handles_labels()
     if not handles:
         return
-    # Below the curves rather than on them, in as many columns as there is room for.
+    # Below the curves rather than on them, in as many columns as fit.
     order = sorted(range(len(labels)), key=lambda i: labels[i] not in first)
     shown = [_wrapped(labels[i], figure.get_figwidth()) for i in order]
     options: dict[str, Any] = {"loc": "outside lower center", "frameon": False, "fontsize": 9}
-    options |= {"handlelength": 2.8, "columnspacing": 1.4}  # dashes are seen as such
+    options |= {"handlelength": 2.8, "columnspacing": 1.4}  # long enough to show dashes
     for columns in range(len(labels), 0, -1):
         legend = figure.legend([handles[i] for i in order], shown, ncols=columns, **options)
         if columns == 1 or legend.get_window_extent().width < figure.bbox.width:
@@ -562,7 +563,7 @@ def _add_legend(figure: Figure, axes: Axes, first: Collection[str]) -> None:
 
 
 def _save(figure: Figure, path: Path) -> Path:
-    """Write the picture in one piece, as what its ending says; ``path``."""
+    """Write the picture atomically, in the format of its extension; return ``path``."""
     kind = path.suffix[1:].lower()
     if kind not in PICTURE_KINDS:
         raise ValueError(f"path must end in .png, .pdf or .svg, got {str(path)!r}")

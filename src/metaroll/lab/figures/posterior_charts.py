@@ -1,4 +1,4 @@
-"""Charts of a posterior over simulator parameters, and of what it predicts."""
+"""Charts of a posterior over simulator parameters, and of its predictions."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def marginal_charts(
     """A histogram of each parameter, in the whole range of the prior.
 
     Args:
-        names: Of the parameters.
+        names: Names of the parameters.
         draws: ``(n, d)``.
         bounds: Name -> range of the prior.
-        marks: What (nominal, true, say) -> name -> value.
+        marks: Label (such as nominal or true) -> name -> value.
     """
     charts = []
     for i, name in enumerate(names):
-        # A narrow posterior has bins of its own: one bin of the prior's range would hold it, and more than it.
+        # A narrow posterior has its own bins: a single bin of the prior's range could be wider than all of it.
         first, last = float(draws[:, i].min()), float(draws[:, i].max())
         narrow = 0.0 < last - first < 0.5 * (bounds[name][1] - bounds[name][0])
         span = (first, last) if narrow else bounds[name]
@@ -62,12 +62,12 @@ def marginal_charts(
 
 
 def pair_fields(names: Sequence[str], draws: np.ndarray) -> list[Field]:
-    """How often each pair of parameters was drawn, as shares of the draws ``(n, d)``."""
+    """Histogram of each pair of parameters, as shares of the draws ``(n, d)``."""
     fields = []
     for i, j in itertools.combinations(range(len(names)), 2):
         counts, x, y = np.histogram2d(draws[:, i], draws[:, j], bins=_PAIR_BINS)
         nothing = np.full_like(counts, math.nan)
-        varying = draws[:, i].std() > 0.0 < draws[:, j].std()  # else all lies at one point of a bound of the prior
+        varying = draws[:, i].std() > 0.0 < draws[:, j].std()  # otherwise all draws are equal to a bound of the prior
         correlation = f", correlation {np.corrcoef(draws[:, i], draws[:, j])[0, 1]:.2f}" if varying else ""
         fields.append(
             Field(
@@ -92,10 +92,10 @@ def trace_chart(
     simulated: np.ndarray,
     others: Mapping[str, np.ndarray],
 ) -> Chart:
-    """What was observed, and what simulations with draws of the posterior say.
+    """A chart of an observation over time, with simulations by draws of the posterior.
 
     Args:
-        title: What is observed.
+        title: Label of the observation.
         explanation: How the numbers came about.
         time: In s, ``(T,)``.
         observed: ``(T,)``.
@@ -107,7 +107,7 @@ def trace_chart(
     if known.any():  # else no simulation with draws of the posterior has worked
         quantiles = np.nanquantile(simulated[:, known], [(1.0 - _BAND) / 2.0, 0.5, (1.0 + _BAND) / 2.0], axis=0)
         low[known], middle[known], high[known] = quantiles
-    # Each lies narrower on the one before, so that all are seen where they are equal.
+    # Each line is narrower than the one below, so that all are visible where they coincide.
     curves = [Curve("observed", time, observed, color=ORANGE, kind="wide")]
     curves.append(Curve(f"simulated: median, {_BAND:.0%}", time, middle, low, high, color=BLUE))
     curves += [Curve(name, time, trace, color="#1c2126", kind="thin") for name, trace in others.items()]

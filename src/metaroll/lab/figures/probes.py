@@ -1,4 +1,4 @@
-"""What MuJoCo draws with where there is no screen, tried in a process of its own: a driver may crash or hang."""
+"""MuJoCo's rendering backend on a machine without a screen, tried in a child process: a driver may crash or hang."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from metaroll.processes.children import PIPE, ChildProcess
 __all__ = ["can_draw", "without_screen"]
 
 _BACKENDS = ("egl", "osmesa")
-"""What needs no screen; OSMesa needs no GPU, either."""
+"""Backends that need no screen; OSMesa needs no GPU, either."""
 _ENV = "HalfCheetah-v5"
 _VARIABLE = "MUJOCO_GL"
 
 
 @contextlib.contextmanager
 def without_screen(seconds: float = 20.0) -> Iterator[str | None]:
-    """For the time of the block MuJoCo draws with what needs no screen and works here, which is returned.
+    """Context in which MuJoCo renders with a backend that works here without a screen; gives its name.
 
-    ``None``, and all is left as it is, where MuJoCo is not in use, MUJOCO_GL says what to take, there is a screen, or
+    ``None``, and all is left unchanged, where MuJoCo is not in use, MUJOCO_GL says what to take, there is a screen, or
     nothing works (drawing then says what is wrong).
     """
     screen = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")

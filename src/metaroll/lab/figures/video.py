@@ -1,4 +1,4 @@
-"""Videos of what an agent does in held-out tasks, as MP4 (needs the extra ``video``) or GIF."""
+"""Videos of an agent in held-out tasks, as MP4 (needs the extra ``video``) or GIF."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class Panel:
     """One rollout in a video.
 
     Attributes:
-        title: What it shows.
+        title: Title of the panel.
         film: Its pictures.
-        rewards: What is added up in the caption, ``(T,)``.
-        heading: What stands above the row of the panel, once for all of it: the task and its values.
+        rewards: Rewards that the caption sums up, ``(T,)``.
+        heading: Heading of the row that the panel is in: the task and its values.
         values: Name -> value at each step, ``(T,)``, shown below the title.
     """
 
@@ -51,7 +51,7 @@ class Panel:
 
 
 def tasks_to_film(algo: Any, evaluator: MetaEvaluator | PolicyEvaluator) -> tuple[int, str]:
-    """How many tasks ``record_video`` can choose from, and what they are: held-out tasks, or episodes without any."""
+    """Number and kind of the tasks that ``record_video`` can film: held-out tasks, or episodes if there are none."""
     updates = evaluator.prepare(algo)
     if updates or isinstance(evaluator, MetaEvaluator):
         return len(updates), "test tasks" if evaluator.allow_overlap else "held-out tasks"
@@ -61,21 +61,21 @@ def tasks_to_film(algo: Any, evaluator: MetaEvaluator | PolicyEvaluator) -> tupl
 def record_video(
     algo: Any, evaluator: MetaEvaluator | PolicyEvaluator, env: Any, tasks: Sequence[int] = (0,)
 ) -> list[list[Panel]]:
-    """One row of panels per held-out task, of the very episodes that the evaluation consists of.
+    """One row of panels per held-out task, with the same episodes that the evaluation consists of.
 
-    Of an algorithm that adapts: the first adapted episode as the policy without any data acts in it, and beside it as
-    the adapted policy does, from the same first state with the same seed: the difference is what adapting gains.
-    Of others one episode; without held-out tasks ``tasks`` are the numbers of episodes.
+    For an algorithm that adapts, a row shows the first episode after adaptation twice: with the policy before it has
+    any data, and with the adapted policy, from the same first state and seed. The difference is the gain of adaptation.
+    For other algorithms it shows one episode; without held-out tasks, ``tasks`` are the numbers of episodes.
 
     Args:
         algo: The algorithm.
         evaluator: Its evaluator.
-        env: The environment that ``evaluator`` runs: an id, or what makes one.
-        tasks: Which tasks, counted from 0.
+        env: The environment that ``evaluator`` runs: an id, or a callable that makes one.
+        tasks: Numbers of tasks, counted from 0.
 
     Raises:
-        TypeError: ``evaluator`` is none.
-        ValueError: The environment cannot be drawn, or there are fewer tasks.
+        TypeError: ``evaluator`` is not an evaluator.
+        ValueError: The environment cannot be drawn, or a task does not exist.
     """
     if not isinstance(evaluator, Evaluator):
         raise TypeError(f"evaluator must be a PolicyEvaluator or a MetaEvaluator, got {evaluator!r}")
@@ -142,31 +142,31 @@ _PRESENT: Mapping[str, Sequence[str]] = {
     "direction": ("x_velocity",),
     "goal": ("x_position", "y_position"),
 }
-"""What of ``env_infos`` stands beside an entry of the task, where no info has its name."""
+"""Entry of a task -> the ``env_infos`` that are shown for it, if no info has its name."""
 
 
 def _present_values(rollout: Any, task: Any) -> dict[str, np.ndarray]:
-    """What the environment tells at each step of what the task is about: a speed, say."""
+    """The environment's infos at each step that correspond to the task, such as the speed that it asks for."""
     infos = rollout.env_infos if "env_infos" in rollout.data_names else {}
     names = task if isinstance(task, Mapping) else ()
     wanted = [info for name in names for info in ((name,) if name in infos else _PRESENT.get(str(name), ()))]
-    found = {info: np.asarray(infos[info]) for info in wanted if info in infos}
+    known = {info: np.asarray(infos[info]) for info in wanted if info in infos}
     return {
-        info: values.astype(float) for info, values in found.items() if values.ndim == 1 and values.dtype.kind in "fiu"
+        info: values.astype(float) for info, values in known.items() if values.ndim == 1 and values.dtype.kind in "fiu"
     }
 
 
 def default_kind() -> str:
-    """``"mp4"`` where it can be written, else ``"gif"``."""
+    """``"mp4"`` if it can be written, else ``"gif"``."""
     return "gif" if importlib.util.find_spec("imageio_ffmpeg") is None else "mp4"
 
 
 def write_video(path: str | Path, rows: Sequence[Sequence[Panel]], fps: float | None = None) -> Path:
-    """Write rollouts that play side by side, each row below the one before; one that is over keeps its last picture.
+    """Write rollouts that play side by side, one row below the other; after its end a rollout shows its last picture.
 
     Args:
         path: File to write; the extension, ``.mp4`` or ``.gif``, selects the format.
-        rows: The panels.
+        rows: The panels of each row.
         fps: Steps per second; ``None`` means the environment's own rate.
 
     Returns:
@@ -195,7 +195,7 @@ def write_video(path: str | Path, rows: Sequence[Sequence[Panel]], fps: float | 
 
 
 def moments(rows: Sequence[Sequence[Panel]], count: int) -> list[tuple[str, np.ndarray]]:
-    """``count`` pictures of the video, at equal distances from the start to the end, and what each shows."""
+    """``count`` evenly spaced pictures of the video, from the start to the end, with their captions."""
     last = _last_step(rows)
     steps = np.unique(np.linspace(0, last, count).round().astype(int)).tolist()
     pictures = _pictures(rows, steps, _TALLEST_IN_GIF)
@@ -207,17 +207,17 @@ def _last_step(rows: Sequence[Sequence[Panel]]) -> int:
 
 
 def _pictures(rows: Sequence[Sequence[Panel]], steps: Sequence[int], tallest: int) -> Iterator[np.ndarray]:
-    """The whole picture at each of ``steps``, with even sides, as video formats need them."""
+    """The picture of all rows at each of ``steps``, with even side lengths, which video formats need."""
     for step in steps:
         lines = [_row(row, step, tallest) for row in rows]
         width = max(line.shape[1] for line in lines)
-        whole = np.concatenate([_padded(line, line.shape[0], width) for line in lines])
-        height, width = whole.shape[:2]
-        yield _padded(whole, height + height % 2, width + width % 2)
+        picture = np.concatenate([_padded(line, line.shape[0], width) for line in lines])
+        height, width = picture.shape[:2]
+        yield _padded(picture, height + height % 2, width + width % 2)
 
 
 def _row(row: Sequence[Panel], step: int, tallest: int) -> np.ndarray:
-    """Panels beside one another, below the heading of the row."""
+    """Panels side by side, below the heading of the row."""
     lines = 1 if any(panel.values for panel in row) else 0
     panels = _beside([_cell(panel, step, tallest, lines) for panel in row])
     if not row[0].heading:
@@ -228,7 +228,7 @@ def _row(row: Sequence[Panel], step: int, tallest: int) -> np.ndarray:
 
 
 def _cell(panel: Panel, step: int, tallest: int, lines: int = 0) -> np.ndarray:
-    """A panel at a step, below its title, the number of the step, the return so far, and present values."""
+    """A panel at a step, below its title, the number of the step, the return so far, and the values at the step."""
     own = min(step, len(panel.rewards))
     picture = panel.film.frames[own]
     if picture.shape[0] > tallest:
@@ -277,7 +277,7 @@ def _write_mp4(path: Path, pictures: Iterator[np.ndarray], fps: float) -> None:
             fps=fps,  # pyright: ignore[reportArgumentType] (it takes fractions, too)
             macro_block_size=2,
             ffmpeg_log_level="error",
-            output_params=["-f", "mp4"],  # the temporary name does not say it
+            output_params=["-f", "mp4"],  # the temporary file has no extension
         )
         try:
             writer.send(None)

@@ -1,1 +1,1 @@
-"""From recordings to a posterior, and what that predicts compared with them."""
+"""From recordings to a posterior, and its predictions compared with them."""

@@ -1,4 +1,4 @@
-"""Defines what is compared between recorded rollouts and a simulator, and in which states the simulator starts."""
+"""Defines the data compared between recorded rollouts and a simulator, and the initial states of the simulator."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = ["Compared", "check_columns"]
 _PREDICTED = 600
 """Number of rows whose next row a simulator predicts, to estimate their noise."""
 _LOUD, _NAMED = 2.0, 4
-"""Noise that was given, in deviations of what was measured, from which it cannot be; channels that are named."""
+"""Noise set by the user, in deviations of the measurements, from which it is implausible; channels that are named."""
 _ENOUGH = 50
 """Minimum number of rows for estimating the noise of states that no simulator predicts."""
 
@@ -48,7 +48,7 @@ class Compared:
             tell (forces of contacts), which differs after a start from there.
         labels: Names of the compared entries.
         channels: Names of all entries.
-        spec: Of the simulator, as what is compared has it.
+        spec: Spec of the simulator, in the form of the compared rollouts.
         dt: Seconds per step, if the simulator defines it.
         nominal: The simulator's own parameters; for noise, values from the log.
         action_field: Field of the recorded actions to play back.

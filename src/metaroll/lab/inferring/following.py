@@ -41,7 +41,7 @@ class Followed(NamedTuple):
     """Recorded rollouts of one length beside the simulator that follows them.
 
     Attributes:
-        compared: What is compared between both.
+        compared: The data to compare between robot and simulator.
         rollouts: The R rollouts.
         starts: Where simulations of their segments start.
         spans: Numbers of kept steps over which features measure changes.
@@ -83,7 +83,7 @@ class Followed(NamedTuple):
             entries=compared.entries,
             noise=compared.noise.stds,
             assumed_noise=compared.noise.assumed,
-            chained=embedding.of_changes and self.starts.are_drawn,  # exact starts say how far both came apart
+            chained=embedding.of_changes and self.starts.are_drawn,  # not with exact starts, which show the drift
             clip_actions=True,
             num_workers=options.num_workers,
         )
@@ -111,7 +111,7 @@ def _spans(
     # Changes that reach over most of a segment show how far off it has started: 8 of 20 steps do not, 16 do.
     most = max(1, min(options.segment_length, len(rollouts[0])) // (2 * options.every))
     series = [compared.recorded(one)[:: options.every] for one in rollouts]
-    return informative_spans(series, typical(compared.noise.found), most)
+    return informative_spans(series, typical(compared.noise.measured), most)
 
 
 def _embedding(options: InferenceOptions, spec: EnvSpec, length: int, spans: tuple[int, ...]) -> Embedding:

@@ -53,7 +53,7 @@ _DRAWS_SHOWN = 100
 
 
 def usual_prior(env: Any, params: Sequence[str] = ()) -> Prior:
-    """The prior of a simulator: ranges ``NAME=LOW:HIGH``, or half to one and a half times of what it usually varies.
+    """The prior of a simulator: ranges ``NAME=LOW:HIGH``, or 0.5 to 1.5 times the parameters that usually vary.
 
     Raises:
         ValueError: The simulator has no usual ranges, or a range is malformed.
@@ -250,7 +250,7 @@ def _method(prior: Prior, options: InferenceOptions, **kept: Any) -> NPDR | Baye
 def _marks(
     name: str, followed: Followed, sampler: SimRolloutSamplerForSBI, prior: Prior, options: InferenceOptions
 ) -> dict[str, Any]:
-    """What simulations depend on besides parameters and seeds: only simulations with the same marks are reused."""
+    """Everything besides parameters and seeds that simulations depend on; only those with the same marks are reused."""
     return {
         "env": name,
         "features": options.features,

@@ -1,4 +1,4 @@
-"""Reports what looks wrong with recorded rollouts that a simulator is to follow; nothing is rejected."""
+"""Reports doubts about recorded rollouts that a simulator is to follow; nothing is rejected."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _EPISODES, _STEPS = 5, 100
 
 
 def doubts_about(source: EnvSource, rollouts: Sequence[StepSequence]) -> list[str]:
-    """What ``metaroll import-log`` reports: a lag that is clearly not 0, findings of ``check_log``, and gaps."""
+    """The report of ``metaroll import-log``: a lag that is clearly not 0, findings of ``check_log``, and gaps."""
     env = source.make()
     try:
         simulated, dt = random_rollouts(env), time_step_of(env)
@@ -31,7 +31,7 @@ def doubts_about(source: EnvSource, rollouts: Sequence[StepSequence]) -> list[st
         source.close(env)
     lag, own = lag_of(rollouts), time_step(rollouts[0])
     doubts = []
-    if lag is not None and lag.is_told and not lag.low <= 0.0 <= lag.high:
+    if lag is not None and lag.is_known and not lag.low <= 0.0 <= lag.high:
         doubts.append(lag_text(lag, own))
     doubts += [finding.text for finding in check_log(rollouts, simulated, dt)]
     for number, recorded in enumerate(rollouts):

@@ -27,7 +27,7 @@ class Pieces(NamedTuple):
 
     Attributes:
         rollouts: Rollouts of equal length.
-        text: What was cut and left out, in words; empty if nothing was.
+        text: The parts that were cut and left out, in words; empty if there are none.
         bridged: Number of gaps whose made-up rows count as recorded.
     """
 

@@ -17,7 +17,7 @@ from metaroll.lab.inferring.compared import Compared
 from metaroll.lab.inferring.following import Followed
 from metaroll.policies.playback import PlaybackPolicy
 from metaroll.rollouts.engine.engine import RolloutEngine
-from metaroll.rollouts.failures import what_happened
+from metaroll.rollouts.failures import error_summary
 from metaroll.rollouts.samplers.segment_starts import SegmentStarts
 from metaroll.seeding import derive_seed
 from metaroll.tasks.domain_access import read_domain_params
@@ -138,7 +138,7 @@ def _compare_motion(compared: Compared, rollout: StepSequence, starts: SegmentSt
         for begin, one in zip(begins.tolist(), shown, strict=True)
     ]
     logged, simulated = (np.concatenate([pair[i] for pair in pairs]) for i in (0, 1))
-    noise = np.atleast_2d(compared.noise.found)[0]
+    noise = np.atleast_2d(compared.noise.measured)[0]
     for i, name in enumerate(compared.labels):
         label = f"entry {name}" if name.isdigit() else name
         here, there = (float(np.sqrt(np.square(moved[:, i]).mean())) for moved in (logged, simulated))
@@ -176,7 +176,7 @@ def _check_params(
     sets = [
         {
             **compared.nominal,
-            # Of a name of several entries that differ (dof_damping of a robot) there is no nominal value.
+            # A name of several different entries (dof_damping of a robot) has no nominal value.
             name: low
             if abs(low - compared.nominal.get(name, low)) > abs(high - compared.nominal.get(name, low))
             else high,
@@ -269,7 +269,7 @@ def _simulated(
         except RolloutError as error:
             raise RolloutError(
                 f"the simulator cannot simulate the first recorded rollout, with its own parameters, from the state "
-                f"{np.array2string(starts.states[0], precision=4, threshold=12)}: {what_happened(error)}. What infer "
+                f"{np.array2string(starts.states[0], precision=4, threshold=12)}: {error_summary(error)}. What infer "
                 f"asks of a simulator (that it can be stepped on after an end of its own, too): {_PAGE}",
                 error.plan,
                 error.step,

@@ -119,7 +119,7 @@ def load_log(
 def _robot_rollouts(
     logged: StepSequence, mapping: LogMapping | None, env_spec: EnvSpec | None, dt: float | None
 ) -> list[StepSequence]:
-    """The rollout of a real environment, as it is or resampled; if resampled, lost observations are gaps."""
+    """The rollout of a real environment, unchanged or resampled; if resampled, lost observations are gaps."""
     info = logged.rollout_info
     _warn_of_missing_lines(logged, info, resampled=dt is not None or (mapping is not None and mapping.dt is not None))
     if mapping is None and (dt is None or (dt == info[TIME_STEP] and _on_time(logged, dt))):
@@ -304,7 +304,7 @@ class _Reader:
         if dt is None and mapping.sample_time is not None:
             dt = mapping.sample_time
         times = self._times(first, end)
-        grid = make_grid(times, dt, table, first, self._time, lambda: self._moved(first, end))
+        grid = make_grid(times, dt, table, first, self._time, lambda: self._motion(first, end))
 
         def series(columns: Mapping[str, LogColumn]) -> np.ndarray:
             return np.stack([self._lines(label, one, first, end, grid) for label, one in columns.items()], axis=1)
@@ -365,7 +365,7 @@ class _Reader:
         checked_times(times, start, self._table, first, column.column, mapping.max_gap)
         return times
 
-    def _moved(self, first: int, end: int) -> tuple[list[np.ndarray], np.ndarray]:
+    def _motion(self, first: int, end: int) -> tuple[list[np.ndarray], np.ndarray]:
         """Observations ``(rows, O)``, states if there are any, and actions ``(rows - 1, A)``, without resampling.
 
         Missing values are NaN.
@@ -547,6 +547,6 @@ def _with_labels(spec: EnvSpec, observations: Mapping[str, LogColumn], actions: 
 
 
 def _packed(actions: np.ndarray, spec: EnvSpec) -> np.ndarray:
-    """Actions ``(T, A)``, or choices counted from 0, ``(T,)``."""
+    """Actions in the form of rollouts: ``(T, A)``, or choices counted from 0, ``(T,)``."""
     space: Any = spec.action_space
     return actions if isinstance(space, Box) else np.rint(actions[:, 0]).astype(np.int64) - int(space.start)

@@ -34,7 +34,7 @@ def log_lag(rollouts: Sequence[StepSequence], seed: int = 0) -> Lag:
 
 def lag_text(lag: Lag, dt: float | None) -> str:
     """A lag in words, with milliseconds if ``dt`` is known."""
-    if not lag.is_told:
+    if not lag.is_known:
         return f"lag of commands: not identifiable from this log ({lag.low:.2g} to {lag.high:.2g} steps)"
     seconds = "" if dt is None else f" ({1000 * dt * lag.steps:.3g} ms)"
     if lag.high < 0.0:

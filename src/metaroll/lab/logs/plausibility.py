@@ -29,34 +29,35 @@ _PLAIN = 0.998
 """The same if there is only the log itself, and the minimum number of steps for that."""
 _ENOUGH = 50
 _OF_SIMULATED = 3.0
-"""How many times as large as all spikes of the simulator an outlier is."""
+"""Minimum size of an outlier, as a multiple of the simulator's largest spike."""
 _LONGEST, _DROWNED = 16, 0.3
-"""The longest span of ``derivative_fit``, and the share of changes over it from which noise hides them."""
+"""The longest span of ``derivative_fit``, and the share of noise in changes over it from which it hides the motion."""
 _FEW = 10
 """Minimum number of rows for judging a speed."""
 _LOST = 0.5
 """Agreement below which a speed has nothing to do with the position whose derivative it should be."""
 _CLOSE, _RATHER = 0.9, 0.8
-"""Agreement of a speed with the position of another one from which columns count as swapped, and the most that it may
-leave unexplained there, as a share of what it leaves at its own."""
+"""Columns count as swapped if a speed has at least this agreement with the position of another speed, and leaves at
+most this share of the variation unexplained that it leaves with its own position."""
 _OFF = 0.2
-"""Share by which the factor between the two may differ from what it should be."""
+"""Relative deviation that is allowed of the factor between position and speed."""
 _ROUND = 0.1
-"""Root mean square of ``sin^2 + cos^2 - 1`` from which two columns are no sine and cosine."""
+"""Root mean square of ``sin^2 + cos^2 - 1`` above which two columns are not a sine and a cosine."""
 _EXACT, _ROUGHLY = 1e-4, 0.05
-"""The same, below which two columns of a simulator, or of a log, are taken for a sine and a cosine."""
+"""The same, below which two columns of a simulator, or of a log, count as a sine and a cosine."""
 _TURNED = 0.05
-"""By how much both must have changed."""
+"""Minimum range of both columns."""
 _JUMP, _SLOW, _RARE, _MOST_JUMPS = 1.5, 0.2, 20.0, 0.1
-"""A jump is off by more than so much of the change of speed, of the fastest step, and of the median error; and in which
-share of the steps there are jumps at most."""
+"""A jump exceeds these multiples of the change of speed, of the fastest step, and of the median error; and the maximum
+share of steps that may be jumps."""
 _BACK, _NEAR_TURN = 3, 0.1
-"""Steps within which another jump comes back, and the share by which one may differ from a full turn."""
+"""Steps within which a second jump means that the first one returns, and relative distance of a jump from a full turn
+that makes it a wrapped angle."""
 _SHARE_USED, _UNBOUNDED = 0.02, 1e6
-"""Share of their bounds below which commands seem to have another unit, and bounds that are none."""
+"""Commands below this share of their bounds seem to have another unit; larger bounds than this count as none."""
 _OUTSIDE, _NOISY, _DEVIATIONS = 1e-6, 0.1, 4.0
-"""Share of its range by which a column may lie beside its space, the most that it may if it is noisy, and how many
-deviations of that noise."""
+"""A column may leave its space by this share of the range; a noisy one by up to the second share, or this many
+deviations of its noise."""
 _UNITS = (
     (180.0 / math.pi, "one of them is in degrees (then say unit: deg, or deg/s, in the mapping)"),
     (60.0 / (2.0 * math.pi), "one of them is in turns per minute (rpm)"),
@@ -74,13 +75,13 @@ _PLACE = re.compile(r"(?:_|\b)(?:angle|position|pos)\b")
 
 
 class Finding(NamedTuple):
-    """Something about a log that may be wrong.
+    """A possible error in a log.
 
     Attributes:
         kind: ``"degrees"``, ``"speed"``, ``"jump"``, ``"circle"``, ``"outside"``, ``"outlier"``, ``"constant"``,
             ``"small"`` or ``"stuck"``.
-        columns: Labels of the observations (or actions) that it is about, or ``"observation 3"`` where they have none.
-        steps: Places in the rollouts, as (number of the rollout, step), both counted from 0; empty: it is about all.
+        columns: Labels of the observations (or actions) concerned, or ``"observation 3"`` if they have none.
+        steps: Positions in the rollouts, as (number of the rollout, step), both counted from 0; empty: all.
         text: The finding in words.
     """
 
@@ -124,7 +125,7 @@ def check_log(
     Args:
         rollouts: Rollouts of one log, with observations ``(T+1, O)``.
         simulated: Rollouts of the simulator with any actions, as a reference for the log.
-        simulated_dt: Seconds per step of these, and of a log without its own; ``None``: as in the log.
+        simulated_dt: Seconds per step of ``simulated``, and of a log without its own; ``None``: as in the log.
 
     Returns:
         The findings; empty if nothing is suspicious.
@@ -212,7 +213,7 @@ def _degrees(
 def _speeds(
     logs: list[np.ndarray], reference: list[np.ndarray], names: Sequence[str], dt: float, reference_dt: float
 ) -> Iterator[Finding]:
-    # Labels of a log may be in another order than the simulator's entries: the simulator's data come first.
+    # Labels of a log may be in another order than the simulator's entries, so the simulator's data take precedence.
     relations = _plain(reference, reference_dt) if reference else []
     relations += [one for one in _labeled(names) if one.speed not in {known.speed for known in relations}]
     if not relations and sum(map(len, logs)) >= _ENOUGH:
@@ -245,7 +246,7 @@ def _speeds(
                 continue
         pair = _pair(logs, relation, stops)
         if sum(map(len, pair.positions)) < _FEW:
-            continue  # everything is clipped; or too few steps for integration
+            continue  # everything is clipped, or there are too few steps for integration
         fit = _fit(_cut(pair, jumps), dt)
         factor = fit.factor / relation.factor
         place = _place(relation.position, names)
@@ -439,11 +440,11 @@ def _pair(logs: list[np.ndarray], relation: _Relation, stops: _Stops) -> _Pair:
         sin, cos = relation.position
         positions = [np.unwrap(np.arctan2(log[:, sin], log[:, cos])) for log in logs]
     speeds = [log[:, relation.speed] for log in logs]
-    whole = _Pair(positions, speeds, [(number, 0) for number in range(len(logs))])
+    pair = _Pair(positions, speeds, [(number, 0) for number in range(len(logs))])
     own = [value for value, _ in stuck_values(np.concatenate(speeds)) if value != 0.0]
     known = stops.get(relation.speed, [])
     if not own and not known:
-        return whole
+        return pair
     noise = _DEVIATIONS * float(difference_noise([speed[:, None] for speed in speeds])[0]) if known else 0.0
     free = []
     for speed in speeds:
@@ -451,11 +452,11 @@ def _pair(logs: list[np.ndarray], relation: _Relation, stops: _Stops) -> _Pair:
         for value in known:
             clipped |= math.copysign(1.0, value) * speed >= abs(value) - min(noise, _NOISY * abs(value))
         free.append(np.flatnonzero(~clipped))
-    return _parts(whole, [np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1) for rows in free])
+    return _parts(pair, [np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1) for rows in free])
 
 
 def _cut(pair: _Pair, jumps: Sequence[tuple[int, int]]) -> _Pair:
-    """Without the steps that are jumps."""
+    """The pair without the steps that are jumps."""
     if not jumps:
         return pair
     runs = []

@@ -1,4 +1,4 @@
-"""From rows of a log at their own times to steps of equal length: checks of time, gaps, lines, means and majorities."""
+"""Resampling of a log's rows to steps of equal length: checks of time, gaps, interpolation, means, majorities."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = [
 _LONG_PAUSE = 5.0
 """A pause between rows is an error if it is longer than this many typical ones, and than ``max_gap``."""
 _SAME_TIME = 1e-6
-"""Rows are at the times of steps if they are off by less than this share of a step."""
+"""Rows are at the times of steps if they deviate by less than this share of a step."""
 _TOO_SLOW = 100.0
 """If rows are this many steps apart, the time is probably in another unit."""
 _UNEVEN = 0.5
@@ -47,7 +47,7 @@ class Grid(NamedTuple):
 
     Attributes:
         times: Times of T steps and of the end, in s from the first row, ``(T+1,)``.
-        rows: Row at each of these times, ``(T+1,)``; ``None``: they lie between rows.
+        rows: Row at each of these times, ``(T+1,)``; ``None`` if some are between rows.
         dt: Seconds per step.
         row_times: Times assigned to rows, in s from the first one, ``(rows,)``.
         timing: A report of what was done.
@@ -109,24 +109,24 @@ def make_grid(
     table: LogTable,
     first: int,
     column: str,
-    moved: Callable[[], tuple[list[np.ndarray], np.ndarray]],
+    motion: Callable[[], tuple[list[np.ndarray], np.ndarray]],
 ) -> Grid:
-    """The steps of ``dt`` seconds that rows at ``times (rows,)`` cover; ``None``: the rows are the steps.
+    """Divide a rollout into steps.
 
-    Where rows lie on a grid of their own (``fit_rows``), they are taken to be there, whatever single stamps say. Where
-    its step is that of the rollout, a part, or a multiple of it up to the errors of clocks, it is so exactly. Where
-    what was ``moved`` tells that rows really were off their grid (``real_share``), they are where their stamps are.
+    Rows that are on an even grid (``fit_rows``) get the times of that grid, whatever their single stamps are. If the
+    step of the grid is ``dt``, a fraction, or a multiple of it up to the errors of clocks, it counts as exactly that.
+    If the ``motion`` shows that rows really were off the grid (``real_share``), they keep the times of their stamps.
 
     Args:
-        times: Stamps, in s from the first row.
-        dt: Seconds per step.
-        table: For messages.
+        times: Stamps, in s from the first row, ``(rows,)``.
+        dt: Seconds per step; ``None``: the rows are the steps.
+        table: The log, for messages.
         first: Number of the first row in the table.
         column: Name of the column of time.
-        moved: Returns what was recorded, ``(rows, O)`` each, and actions ``(rows - 1, A)``; called where they matter.
+        motion: Returns the recorded series, ``(rows, O)`` each, and actions ``(rows - 1, A)``; called only if needed.
 
     Raises:
-        LogError: They cover none, are far longer apart, or are too uneven to be steps themselves.
+        LogError: The rows cover no step, are too many steps apart, or are too uneven to be steps themselves.
     """
     if len(times) < 2:
         raise LogError(f"{table.source}: a rollout needs at least two rows, got {len(times)} at row {first + 1}")
@@ -146,7 +146,7 @@ def make_grid(
             f"the unit of {column!r}, or give a longer dt"
         )
     fit = fit_rows(times, dt)
-    row_times, timing = _placed(times, fit, dt, first, moved)
+    row_times, timing = _placed(times, fit, dt, first, motion)
     num_steps = int(row_times[-1] / dt + _SAME_TIME)
     if num_steps < 1:
         raise LogError(f"{table.source}: {times[-1]:.6g} s from row {first + 1} on are less than one step of {dt:g} s")
@@ -171,7 +171,7 @@ def _placed(
     fit: RowFit | None,
     dt: float,
     first: int,
-    moved: Callable[[], tuple[list[np.ndarray], np.ndarray]],
+    motion: Callable[[], tuple[list[np.ndarray], np.ndarray]],
 ) -> tuple[np.ndarray, Timing]:
     """Times assigned to rows, in s from the first one, ``(rows,)``, and a report."""
     pauses = np.diff(times)
@@ -185,7 +185,7 @@ def _placed(
         aligned = np.abs(fit.places - np.rint(fit.places)) < _SAME_TIME
         offsets = np.where(fit.far | ~aligned, np.nan, fit.residuals / fit.step)
         offsets[1:][np.diff(fit.places) > 1.0 + _SAME_TIME] = np.nan  # after a pause of more than a step
-        share = report["real"] = real_share(*moved(), offsets)
+        share = report["real"] = real_share(*motion(), offsets)
     gathered, repeated = whole_ratio(dt, fit.step), whole_ratio(fit.step, dt)
     if gathered is None and repeated is None:
         return fit.times(fit.step, share), Timing("means", dt, fit.step, **report)
@@ -206,7 +206,7 @@ def _gaps(pauses: np.ndarray, long: np.ndarray, first: int) -> tuple[Gap, ...]:
 
 
 def gap_times(grid: Grid, first: int) -> list[list[float]]:
-    """When gaps longer than a step begin and end, in s; rows of the grid begin with row ``first`` (from 0) of a log."""
+    """Begin and end, in s, of gaps longer than a step; rows of the grid begin with row ``first`` (from 0) of a log."""
     rows = [gap.row - 1 - first for gap in grid.timing.gaps]
     ends = [grid.row_times[[row - 1, row]].tolist() for row in rows]
     return [[begin, end] for begin, end in ends if is_gap(end - begin, grid)]

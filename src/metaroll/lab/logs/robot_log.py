@@ -59,7 +59,7 @@ class RobotLog:
         self._line(text)
 
     def first(self, observation: np.ndarray, time: float) -> None:
-        """Write the first observation ``(O,)``, made at ``time`` in s."""
+        """Write the first observation ``(O,)``, measured at ``time`` in s."""
         self._write({"time": time, "observation": observation})
 
     def write_step(self, entries: Mapping[str, Any]) -> None:
@@ -95,11 +95,11 @@ class RobotLog:
 
 
 def read_robot_log(path: str | Path) -> StepSequence:
-    """The logged rollout, even if the writer was killed in the middle of a line.
+    """Read a logged rollout, even if its writer was killed in the middle of a line.
 
     Raises:
         FileNotFoundError: There is no such file.
-        LogError: It is not such a log, holds no step, or is damaged before its last line; names the line.
+        LogError: It is not a log of a ``RealEnv``, holds no step, or is damaged before its last line; names the line.
     """
     path = Path(path)
     with damage(path, LogError):
@@ -167,12 +167,12 @@ def steps_to_rollout(
 
     Args:
         first: ``time`` and ``observation`` of the start.
-        steps: Of each step its ``action`` (as the policy gave it), what was ``applied`` of it, what followed
-            (``observation``, ``reward``, ``terminated``, ``truncated``, ``time``), and whether the observation is
-            ``repeated`` since none came, came ``late``, and by how many seconds the step was too long (``overrun``).
-        spec: What observations and actions are.
+        steps: For each step the ``action`` of the policy, the ``applied`` one, the outcome (``observation``,
+            ``reward``, ``terminated``, ``truncated``, ``time``), whether the observation is ``repeated`` (since none
+            arrived) or came ``late``, and by how many seconds the step was too long (``overrun``).
+        spec: Spaces and labels of observations and actions.
         dt: Seconds per step.
-        notes: What describes the episode.
+        notes: Description of the episode.
     """
 
     def column(name: str, dtype: Any = np.float64) -> np.ndarray:

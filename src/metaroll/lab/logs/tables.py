@@ -27,7 +27,7 @@ LOG_SUFFIXES = (".csv", ".npz", ".parquet")
 _MISSING = {"", "nan", "null", "none", "na", "n/a", "-"}
 _TRUTH = {"true": 1.0, "false": 0.0}
 _STAMP = re.compile(r"\d{4}-\d\d-\d\d|\d\d?:\d\d")
-"""How time stamps begin: a date, or a time of day."""
+"""The beginning of a time stamp: a date, or a time of day."""
 _DELIMITERS = ",;\t"
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _EXACT = Context(prec=60)
@@ -42,7 +42,7 @@ class LogTable:
     """Columns of a log.
 
     Attributes:
-        source: What messages call it.
+        source: Name in messages.
         columns: Name -> entries ``(rows,)``: numbers, text, truth values or time stamps, NaN or empty where missing.
         before_rows: Lines of the file before the first row; ``None``: it has no lines.
     """
@@ -52,15 +52,15 @@ class LogTable:
     before_rows: int | None = None
 
     def place(self, row: int, column: str) -> str:
-        """How messages name an entry; ``row`` counts from 0 here and from 1 there."""
+        """The name of an entry in messages; ``row`` counts from 0 here and from 1 there."""
         line = "" if self.before_rows is None else f" (line {row + 1 + self.before_rows})"
         return f"{self.source}: row {row + 1}{line}, column {column!r}"
 
     def column(self, name: str, what: str) -> Sequence[Any]:
-        """The entries of a column, which is ``what``.
+        """The entries of a column; ``what`` is its role in messages.
 
         Raises:
-            LogError: There is none; names the nearest ones.
+            LogError: There is no such column; names similar ones.
         """
         if name not in self.columns:
             raise LogError(f"{self.source}: {what}: {unknown_name('column', name, self.columns)}")
@@ -72,16 +72,16 @@ class LogTable:
         return isinstance(values, np.ndarray) and values.dtype.kind in "mM"
 
     def since_first(self, name: str, first: int, end: int) -> np.ndarray:
-        """The entries of rows ``first`` to ``end - 1`` without the first of them, ``(rows,)``; NaN where missing.
+        """Entries of rows ``first`` to ``end - 1`` relative to the first of them, ``(rows,)``; NaN where missing.
 
-        They are subtracted as they are written, whole numbers as such and decimals by their digits: a float would have
-        lost 200 ns of a time since 1970, and more of one in ns. Time stamps and durations are in seconds.
+        Integers are subtracted as integers and decimals digit by digit: a float would lose 200 ns of a time in s since
+        1970, and more of one in ns. Time stamps and durations are returned in seconds.
         """
         values = self.columns[name][first:end]
         if isinstance(values, np.ndarray):
             if values.dtype.kind in "mM":
                 return ((values - values[:1]) / np.timedelta64(1, "s")).astype(np.float64)
-            if values.dtype.kind == "u":  # a difference that is negative wraps around, and back
+            if values.dtype.kind == "u":  # negative differences wrap around, and the view as int64 undoes that
                 return (values.astype(np.uint64) - np.uint64(values[0])).view(np.int64).astype(np.float64)
             if values.dtype.kind == "i":
                 return (values.astype(np.int64) - np.int64(values[0])).astype(np.float64)
@@ -103,7 +103,7 @@ class LogTable:
         Time stamps count from the first one.
 
         Raises:
-            LogError: One is no number; names row and column.
+            LogError: An entry is not a number; names row and column.
         """
         values = self.column(name, what)
         array = values if isinstance(values, np.ndarray) else None
@@ -132,10 +132,10 @@ class LogTable:
             raise LogError(f"{self.place(row, column)}: {reprlib.repr(value)} is no number{hint}") from None
 
     def rows(self, names: Mapping[str, str]) -> int:
-        """Number of rows of the columns ``names`` (name -> what it is), which must be equally long.
+        """Number of rows of the columns ``names`` (name -> role), which must be equally long.
 
         Raises:
-            LogError: They are not, or there is no row.
+            LogError: They differ in length, or there is no row.
         """
         lengths = {name: len(self.column(name, what)) for name, what in names.items()}
         most, least = max(lengths, key=lengths.__getitem__), min(lengths, key=lengths.__getitem__)
@@ -150,11 +150,11 @@ class LogTable:
 
 
 def read_table(path: Path) -> LogTable:
-    """The columns of a file.
+    """Read the columns of a file.
 
     Raises:
         FileNotFoundError: There is no such file.
-        LogError: It is damaged, or of another kind.
+        LogError: It is damaged, or not a supported format.
     """
     readers = {".csv": _read_csv, ".npz": _read_npz, ".parquet": _read_parquet}
     reader = readers.get(path.suffix.lower())
@@ -206,7 +206,7 @@ def array_table(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Columns ``name``, or ``name[0]``, ``name[1]``, ... of arrays ``(rows, ...)``; single numbers are left out.
 
     Raises:
-        LogError: There are more than any log has.
+        LogError: There are more columns than a log may have.
     """
     columns: dict[str, np.ndarray] = {}
     count = sum(math.prod(array.shape[1:]) for array in arrays.values() if array.ndim)

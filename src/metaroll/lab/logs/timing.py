@@ -18,7 +18,7 @@ class Gap(NamedTuple):
 
     Attributes:
         row: The row after it, counted from 1.
-        seconds: From the row before to this one.
+        seconds: Time from the row before the gap to ``row``.
     """
 
     row: int
@@ -27,19 +27,19 @@ class Gap(NamedTuple):
 
 @dataclass(frozen=True)
 class Timing:
-    """How rows became steps.
+    """How the rows of a log became steps.
 
     Attributes:
-        rows: ``"rows"``: each is a step. ``"gathered"``: a step is a whole number of them. ``"repeated"``: each holds
-            for a whole number of steps. ``"means"``: neither; actions are means over steps of what was held.
+        rows: ``"rows"``: each row is a step. ``"gathered"``: a step is a whole number of rows. ``"repeated"``: a row
+            holds for a whole number of steps. ``"means"``: neither; actions are means over steps.
         dt: Seconds per step.
         row_step: Seconds between rows, by their stamps.
-        off: By how much stamps are off the grid of the rows at most, in s; ``None``: they lie on none, and are taken as
-            they are.
-        far: Rows that are more than a quarter of a step off the grid; their stamps count.
-        real: Share of what stamps are off the grid by which rows really were, as observations tell.
-        clock: By which share the stamps' clock is fast; 0: not known.
-        gaps: Where rows are missing.
+        off: Largest deviation of stamps from the grid of the rows, in s; ``None``: there is no grid, and the stamps are
+            used.
+        far: Number of rows that are more than a quarter of a step off the grid; for these the stamps are used.
+        real: Share of the stamps' deviations that is real, estimated from observations.
+        clock: Relative error of the stamps' clock, positive if it is fast; 0 if unknown.
+        gaps: Gaps in which rows are missing.
     """
 
     rows: Literal["rows", "gathered", "repeated", "means"]
@@ -52,7 +52,7 @@ class Timing:
     gaps: tuple[Gap, ...] = ()
 
     def to_info(self) -> dict[str, Any]:
-        """As entries of ``rollout_info["log"]``: numbers, text and lists."""
+        """The entries of ``rollout_info["log"]``: numbers, text and lists."""
         return {
             "rows": self.rows,
             "row_step": self.row_step,
@@ -65,10 +65,10 @@ class Timing:
 
 
 def timing_text(info: Mapping[str, Any], dt: float, *, choices: bool = False) -> str:
-    """What was done, in words.
+    """A ``Timing`` in words.
 
     Args:
-        info: What ``Timing.to_info`` returned.
+        info: The result of ``Timing.to_info``.
         dt: Seconds per step.
         choices: Whether actions are choices.
     """
@@ -98,10 +98,10 @@ def timing_text(info: Mapping[str, Any], dt: float, *, choices: bool = False) ->
 
 
 def gaps_text(gaps: list[list[Any]]) -> str:
-    """Which rows come after gaps, and how long these are; empty where there is none.
+    """The rows that follow gaps and the lengths of the gaps, in words; empty if there is none.
 
     Args:
-        gaps: Rows (counted from 1) and seconds.
+        gaps: Row after each gap (counted from 1) and its length in s.
     """
     if not gaps:
         return ""
@@ -114,7 +114,7 @@ def gaps_text(gaps: list[list[Any]]) -> str:
 
 
 def missing_text(missing: list[list[Any]]) -> str:
-    """Which values are missing and made up; empty where there are none.
+    """The missing values that were filled in, in words; empty if there are none.
 
     Args:
         missing: Label, first and last row (counted from 1), and seconds between the known values around.
@@ -136,7 +136,7 @@ def missing_text(missing: list[list[Any]]) -> str:
 
 
 def _seconds(seconds: float) -> str:
-    """A time in the unit in which it is read easily."""
+    """A time in a readable unit."""
     for unit, factor in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
         if seconds * factor >= 0.9995:
             return f"{seconds * factor:.4g} {unit}"

@@ -1,4 +1,4 @@
-"""What stops a device: a key, a watchdog, and the end of the program."""
+"""Ways to stop a device: a key, a watchdog, and the end of the program."""
 
 from __future__ import annotations
 

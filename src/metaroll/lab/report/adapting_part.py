@@ -36,7 +36,7 @@ _UNPAIRED = "which is the first exploration episode"
 
 
 def adapting(facts: RunFacts) -> str:
-    """A section with a number and a line for each diagnostic that is known; empty for what does not adapt."""
+    """A section with a number and an explanation of each known diagnostic; empty for algorithms that do not adapt."""
     if not facts.adapts:
         return ""
     cells = [*_in_training(facts), *_held_out(facts)]
@@ -66,8 +66,8 @@ def _held_out(facts: RunFacts) -> list[tuple[str, str, str, str]]:
     kind = str(values.get("tested_on", "held-out"))
     against = (values.get("baselines") or {}).get("no adaptation") or {}
     verdict = values.get("verdict") or {}
-    found: Mapping[str, Any] = next((known for known in (verdict, values) if "gain" in known), {})
-    gain, low, high = (number_of(found.get(f"gain{end}")) for end in ("", "_ci_low", "_ci_high"))
+    source: Mapping[str, Any] = next((known for known in (verdict, values) if "gain" in known), {})
+    gain, low, high = (number_of(source.get(f"gain{end}")) for end in ("", "_ci_low", "_ci_high"))
     paired = bool(against or verdict or "return_unadapted" in values)
     if math.isnan(gain):
         gain, low, high = (number_of(values.get(f"change{end}")) for end in ("", "_ci_low", "_ci_high"))
@@ -87,9 +87,10 @@ def _held_out(facts: RunFacts) -> list[tuple[str, str, str, str]]:
 
 
 def _share_worse(facts: RunFacts, verdict: Mapping[str, Any]) -> tuple[float, str]:
-    """Share of tasks that adapting made worse, and than what: both from one source, the verdict where there is one.
+    """Share of tasks that adaptation made worse, and the reference of that comparison.
 
-    What a run logs on the way may compare with another episode.
+    Both come from the same source, the verdict if there is one: metrics logged in training may compare with another
+    episode.
     """
     if verdict.get("n_tasks"):
         return len(verdict["failing_tasks"]) / verdict["n_tasks"], f"without, {_PAIRED}"

@@ -20,57 +20,58 @@ __all__ = ["inference_sections", "write_inference_page"]
 
 _MOST_STATES = 6
 _MARKS = {"passed": ("✓", "good"), "small": ("≈", "good"), "failed": ("✗", "bad"), "note": ("!", "neither")}
-"""Outcome of a check -> its mark, which tells without colors, and the class of its color."""
+"""Outcome of a check -> its mark, which needs no color to be understood, and the class of its color."""
 _MUCH = 0.1
 """Share of the prior's deviation below which the data determines a parameter well."""
 
 
 def write_inference_page(
-    found: Inference, path: str | Path, truth: Mapping[str, float] | None = None, more: Sequence[str] = ()
+    inference: Inference, path: str | Path, truth: Mapping[str, float] | None = None, more: Sequence[str] = ()
 ) -> Path:
     """Write ``report.html`` of an inference.
 
     Args:
-        found: The inference.
+        inference: The inference.
         path: Page to write.
-        truth: Name -> true value, where it is known (of a simulated robot).
-        more: Further sections, HTML, that come first, below the verdict of the checks.
+        truth: Name -> true value, if it is known (of a simulated robot).
+        more: Further sections in HTML, shown first, below the verdict of the checks.
 
     Returns:
-        Where the page is.
+        ``path``.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    short = found.env.rpartition(":")[2]
-    lead = f"{len(found.posterior.names)} parameters of {found.env} after recorded rollouts · {found.options.method}"
-    body = [*_verdict(found), *more, *inference_sections(found, truth)]
+    short = inference.env.rpartition(":")[2]
+    names, method = inference.posterior.names, inference.options.method
+    lead = f"{len(names)} parameters of {inference.env} after recorded rollouts · {method}"
+    body = [*_verdict(inference), *more, *inference_sections(inference, truth)]
     write_text(path, page(f"Posterior over {short}", lead, body))
     return path
 
 
-def inference_sections(found: Inference, truth: Mapping[str, float] | None = None) -> list[str]:
-    """The sections of the page: parameters, checks, predictions, how it was made."""
-    draws, prior = found.posterior.draws, found.posterior.prior
+def inference_sections(inference: Inference, truth: Mapping[str, float] | None = None) -> list[str]:
+    """The sections of the page: checks, parameters, predictions, and how it was made."""
+    names, draws, prior = inference.posterior.names, inference.posterior.draws, inference.posterior.prior
     bounds = {
         name: (float(low), float(high)) for name, low, high in zip(prior.names, prior.low, prior.high, strict=True)
     }
-    marks: dict[str, Mapping[str, float]] = {"nominal": found.nominal}
+    marks: dict[str, Mapping[str, float]] = {"nominal": inference.nominal}
     if truth:
         marks["true"] = truth
-    marginals = [figure(chart) for chart in marginal_charts(found.posterior.names, draws, bounds, marks)]
-    pairs_drawn = [figure(chart) for chart in pair_fields(found.posterior.names, draws)]
-    predicted = [part for trace in found.traces for part in _predictions(trace)]
+    marginals = [figure(chart) for chart in marginal_charts(names, draws, bounds, marks)]
+    pairs_drawn = [figure(chart) for chart in pair_fields(names, draws)]
+    predicted = [part for trace in inference.traces for part in _predictions(trace)]
     return [
-        *_checks(found),
-        section("Parameters", _parameter_table(found, truth) + figures(marginals)),
+        *_checks(inference),
+        section("Parameters", _parameter_table(inference, truth) + figures(marginals)),
         section("Pairs of parameters", figures(pairs_drawn, small=True)),
-        section("Predictions", _errors(found) + "".join(predicted)),
-        section("How it was made", _made(found)),
+        section("Predictions", _errors(inference) + "".join(predicted)),
+        section("How it was made", _provenance(inference)),
     ]
 
 
-def _made(inference: Inference) -> str:
-    """Recordings and what looks wrong with them, noise of their sensors, and settings."""
+def _provenance(inference: Inference) -> str:
+    """Recordings and doubts about them, sensor noise, and settings."""
     texts = [text for text in (inference.recordings, str(inference.noise.get("text", ""))) if text]
     texts += [f"looks wrong: {text}" for text in inference.doubts]
     lines = "".join(f"<p>{html.escape(text[0].upper() + text[1:])}.</p>" for text in texts)
@@ -78,7 +79,7 @@ def _made(inference: Inference) -> str:
 
 
 def _verdict(inference: Inference) -> list[str]:
-    """Whether to train on the posterior, before anything else."""
+    """A banner that says whether to train on the posterior; empty if it was not checked."""
     if not inference.checks:
         return []
     good = bool(inference.checks["passed"])
@@ -87,13 +88,13 @@ def _verdict(inference: Inference) -> list[str]:
 
 
 def _checks(inference: Inference) -> list[str]:
-    """What the checks say, each in a line."""
+    """A section with the outcome of each check in a line; empty if there was none."""
     items = "".join(_check(str(line)) for line in inference.checks.get("lines", ()))
     return [section("Checks", f'<ul class="checks">{items}</ul>')] if items else []
 
 
 def _check(line: str) -> str:
-    """A line that begins with what came of a check, with the mark of that."""
+    """A line that begins with the outcome of a check, preceded by the mark of that outcome."""
     mark, kind = next((marked for outcome, marked in _MARKS.items() if line.startswith(outcome)), ("·", "neither"))
     return f'<li><span class="{kind}" aria-hidden="true">{mark}</span>{html.escape(line)}</li>'
 
@@ -131,7 +132,7 @@ def _errors(inference: Inference) -> str:
 
 
 def _predictions(trace: Traces) -> list[str]:
-    """Traces over time, and the same aligned by dynamic time warping, which leaves differences of shape."""
+    """Traces over time, and the same aligned by dynamic time warping, which shows differences of shape alone."""
     dt = 1.0 if trace.dt is None else trace.dt
     time = dt * np.arange(len(trace.recorded))
     kind = "held-out rollout" if trace.held_out else "rollout that inference saw"
@@ -147,7 +148,7 @@ def _predictions(trace: Traces) -> list[str]:
         if trace.held_out and known.sum() > 1:
             left, right = dtw_path(trace.recorded[:, i], middle[known, i])
             warped = np.array([middle[known, i][right[left == step]].mean() for step in range(len(time))])
-            told = f"{kind}; median of the simulations, aligned by dynamic time warping"
-            aligned.append(figure(trace_chart(label, told, time, trace.recorded[:, i], warped[None], {})))
+            caption = f"{kind}; median of the simulations, aligned by dynamic time warping"
+            aligned.append(figure(trace_chart(label, caption, time, trace.recorded[:, i], warped[None], {})))
     shown = figures(plain, small=True)
     return [shown, folded("Aligned by dynamic time warping", figures(aligned, small=True))] if aligned else [shown]

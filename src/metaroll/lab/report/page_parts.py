@@ -1,4 +1,4 @@
-"""Parts of pages in HTML that need nothing beside them: no network, no script, no file."""
+"""Parts of self-contained HTML pages: they need no network, no script, and no other file."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 def page(title: str, lead: str, body: Iterable[str]) -> str:
     """A whole page: ``title`` and ``lead`` are text, ``body`` HTML."""
     numbers = itertools.count(1)
-    # Two charts of one shape have the same ids; in a page each has its own.
+    # Charts of equal shape have equal ids, which must be unique in a page.
     own_ids = _CHART.sub(lambda chart: _ID.sub(rf"\g<0>chart{next(numbers)}-", chart[0]), "".join(body))
     content = f'<h1>{html.escape(title)}</h1><p class="lead">{html.escape(lead)}</p>{own_ids}'
     return (
@@ -53,37 +53,37 @@ def page(title: str, lead: str, body: Iterable[str]) -> str:
 
 
 def section(title: str, content: str) -> str:
-    """A heading with what stands below it; nothing where nothing does."""
+    """A heading with its content; empty if there is no content."""
     return f"<section><h2>{html.escape(title)}</h2>{content}</section>" if content else ""
 
 
 def banner(text: str, good: bool, otherwise: str = "!") -> str:
-    """What it all comes to, above everything else; a mark tells without colors whether that is good.
+    """The conclusion at the top of a page, with a mark that shows without color whether it is good.
 
     Args:
-        text: The text.
-        good: Whether it is.
-        otherwise: The mark where it is not.
+        text: The conclusion.
+        good: Whether it is good.
+        otherwise: The mark if it is not good.
     """
     kind, mark = ("verdict adapts", "✓") if good else ("verdict", otherwise)
     return f'<p class="{kind}"><span aria-hidden="true">{mark}</span> {html.escape(text)}</p>'
 
 
 def folded(title: str, content: str) -> str:
-    """What opens on a click."""
+    """Content that opens on a click on its title."""
     return f"<details><summary>{html.escape(title)}</summary>{content}</details>"
 
 
 def gallery(pictures: Sequence[tuple[str, np.ndarray]]) -> str:
-    """Pictures ``(H, W, 3)``, each with what it shows."""
-    found = []
+    """Pictures ``(H, W, 3)`` with their captions."""
+    items = []
     for name, picture in pictures:
         data = base64.b64encode(png_bytes(picture)).decode()
         shown = html.escape(name)
         height, width = picture.shape[:2]
         image = f'<img alt="{shown}" width="{width}" height="{height}" src="data:image/png;base64,{data}">'
-        found.append(f"<figure><figcaption><strong>{shown}</strong></figcaption>{image}</figure>")
-    return figures(found)
+        items.append(f"<figure><figcaption><strong>{shown}</strong></figcaption>{image}</figure>")
+    return figures(items)
 
 
 def pairs(rows: Mapping[Any, Any], caption: str) -> str:
@@ -93,7 +93,7 @@ def pairs(rows: Mapping[Any, Any], caption: str) -> str:
 
 
 def text_of(value: Any) -> str:
-    """A value of a file in words."""
+    """A value from a file as text for readers."""
     if isinstance(value, list | tuple):
         return ", ".join(text_of(entry) for entry in value) or "none"
     if isinstance(value, Mapping):
@@ -105,7 +105,7 @@ def text_of(value: Any) -> str:
 
 
 def figure(chart: Chart | Field) -> str:
-    """A chart with its title, and how its numbers came about."""
+    """A chart with its title and an explanation of its numbers."""
     picture, explanation = svg(chart)
     more = f"<span>{html.escape(explanation)}</span>" if explanation else ""
     return f"<figure><figcaption><strong>{html.escape(chart.title)}</strong>{more}</figcaption>{picture}</figure>"
@@ -117,6 +117,6 @@ def percent(value: Any) -> str:
 
 
 def figures(charts: Iterable[str], small: bool = False) -> str:
-    """Figures beside one another, as many as there is room for."""
+    """Figures side by side, as the width of the page allows."""
     shown = "".join(charts)
     return f'<div class="figures{" small" if small else ""}">{shown}</div>' if shown else ""

@@ -1,4 +1,4 @@
-"""``report.html``: everything about a run on one page that needs nothing beside it, no network and no script."""
+"""``report.html``: everything about a run on one self-contained page, without network and scripts."""
 
 from __future__ import annotations
 
@@ -62,17 +62,17 @@ def write_report(
 ) -> Path:
     """Write the report of a run; nothing else in its folder is changed.
 
-    What is damaged or missing is left out, and named at the top of the page.
+    Damaged or missing parts are left out, and listed at the top of the page.
 
     Args:
         run_dir: Folder of the run.
         path: Page to write; ``None`` means ``report.html`` in the run folder.
-        head: What stands below the title, name -> text.
-        pictures: Pictures of the agent ``(H, W, 3)``, each with what it shows.
-        notes: What else is to be named at the top.
+        head: Entries of the line below the title, name -> text.
+        pictures: Pictures of the agent ``(H, W, 3)`` with their captions.
+        notes: Further notes for the top of the page.
 
     Returns:
-        Where the page is.
+        Path of the page.
     """
     facts = read_facts(run_dir)
     path = Path(run_dir) / FILE_NAME if path is None else Path(path)
@@ -153,11 +153,11 @@ def _provenance(facts: RunFacts) -> str:
     return pairs(rows, "Where the numbers come from")
 
 
-# -- sections, each a piece of HTML from what is known about the run --------------------------------------------------
+# -- sections: HTML from the facts of a run ---------------------------------------------------------------------------
 
 
 def _verdict(facts: RunFacts) -> str:
-    """Whether the agent adapts, in a sentence; nothing where that was not judged."""
+    """Whether the agent adapts, in a sentence; empty if that was not evaluated."""
     verdict = facts.evaluation.get("verdict")
     if not verdict:
         return ""
@@ -165,7 +165,7 @@ def _verdict(facts: RunFacts) -> str:
 
 
 def _key_numbers(facts: RunFacts) -> str:
-    """The numbers that stand for the run."""
+    """The key numbers of the run."""
     newest = {row["metric"]: row["value"] for row in facts.newest()}
     values = {**newest, **facts.evaluation}
     verdict = values.get("verdict") or {}
@@ -187,9 +187,9 @@ def _key_numbers(facts: RunFacts) -> str:
         ("change", "first-to-last-episode difference", ""),
         ("return_mean", "mean return", "return_interval"),
     ):
-        found = "gain" if name == "change" and name not in values else name  # as older runs call it
-        if found in values:
-            cells.append((label, number_text(number_of(values[found])), _interval(values, found, bounds)))
+        key = "gain" if name == "change" and name not in values else name  # its name in older runs
+        if key in values:
+            cells.append((label, number_text(number_of(values[key])), _interval(values, key, bounds)))
     for name, label in (("success_rate", "success"), ("share_worse", "tasks that adapting made worse")):
         if values.get(name) is not None and (name == "success_rate" or against):
             bounds = {"success_rate": "success_interval", "share_worse": "share_worse_interval"}[name]
@@ -223,7 +223,7 @@ def _adaptation_curve(facts: RunFacts) -> str:
 
 
 def _shots_curve(facts: RunFacts) -> str:
-    """Return after adaptation from k episodes, and what others return in the same episodes."""
+    """Return after adaptation from k episodes, beside the returns of baselines in the same episodes."""
     return figure(shots_chart(facts.evaluation)) if facts.evaluation.get("k_shot_curve") else ""
 
 
@@ -235,11 +235,11 @@ def _tasks_figure(facts: RunFacts) -> str:
 
 def _robustness_figures(facts: RunFacts) -> list[str]:
     """Returns over domain parameters."""
-    return [figure(robustness_chart(found)) for found in facts.robustness]
+    return [figure(robustness_chart(robustness)) for robustness in facts.robustness]
 
 
 def _training_curves(facts: RunFacts) -> list[str]:
-    """What else was logged in training, a small chart each."""
+    """A small chart of each metric that was logged in training."""
     rows = [row for row in facts.metrics if row["phase"] == "train" and row["task"] is None]
     shown = []
     for name in list(dict.fromkeys(row["metric"] for row in rows))[:_MOST_TRAINING_CURVES]:
@@ -250,7 +250,7 @@ def _training_curves(facts: RunFacts) -> list[str]:
 
 
 def _task_table(facts: RunFacts) -> str:
-    """The numbers of each held-out task; empty where there are none."""
+    """A table with the numbers of each held-out task; empty if there are none."""
     rows = [dict(row) for row in facts.evaluation.get("per_task") or []] or _tasks_in_metrics(facts)
     returns = facts.evaluation.get("returns")
     if not rows and isinstance(returns, list) and len(returns) > 1:

@@ -46,7 +46,7 @@ class GroupSummary:
 
 @dataclass(frozen=True)
 class GroupComparison:
-    """How X compares with Y; 95 % percentile bootstrap intervals over runs (pairs of them), NaN for a single run.
+    """Comparison of X with Y; 95 % percentile bootstrap intervals over runs (or pairs of runs), NaN for a single run.
 
     Attributes:
         paired: Whether runs with the same seed were paired.

@@ -1,4 +1,4 @@
-"""The result of an inference: the posterior of a simulator's parameters, and what it predicts."""
+"""The result of an inference: the posterior of a simulator's parameters, and its predictions."""
 
 from __future__ import annotations
 

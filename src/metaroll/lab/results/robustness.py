@@ -45,7 +45,7 @@ class RobustnessMap:
         grid: Name -> values ``(n,)``, rising, of the one or two parameters.
         returns: Undiscounted returns ``(n1, E)`` or ``(n1, n2, E)`` of E episodes at each point; episode e has the same
             seed at all points.
-        nominal: Name -> value of the nominal environment, as far as it is known.
+        nominal: Name -> value of the nominal environment, as far as known.
         training_range: Name -> lowest and highest value in training, of the parameters that varied there.
         confidence: Level of the intervals.
         env: Name of the environment.
@@ -148,7 +148,7 @@ def robustness_map(
         grid: Name -> values, of one or two parameters.
         num_episodes: Episodes at each point.
         max_steps: Truncate episodes after this number of steps; ``None`` means the environment's own limit.
-        training: What the policy was trained with, to be shown in plots: a randomizer (the middle 95 % of its draws),
+        training: The parameters of training, to be shown in plots: a randomizer (the middle 95 % of its draws),
             or name -> (lowest, highest value).
         confidence: Level of the intervals.
         seed: Seed of the episodes, the same at each point; ``None`` means fresh entropy.

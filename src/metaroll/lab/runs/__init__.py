@@ -1,1 +1,1 @@
-"""What lies in the folders of runs, read for lists, reports and comparisons."""
+"""The content of run folders, read for lists, reports and comparisons."""

@@ -1,4 +1,4 @@
-"""Reads a run folder for its report, as far as it is readable if something is damaged; never writes."""
+"""Reads a run folder for its report, without damaged parts; never writes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STANDS_FOR_EVALUATION = ("return_after", "return_mean")
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What is known about a run.
+    """The facts about a run that its report shows.
 
     Attributes:
         name: Name of its folder.
@@ -32,7 +32,7 @@ class RunFacts:
         config: ``config.yaml``; empty without it.
         split: How training tasks and held-out tasks are separated.
         robustness: Robustness maps, as ``RobustnessMap.to_dict`` has them.
-        problems: What could not be read, and why.
+        problems: Parts that could not be read, with the reasons.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Reports on the runs in a folder: their progress, their returns, and what is damaged; never writes."""
+"""Reports on the runs in a folder: their progress, returns, and damage; never writes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class RunReport:
         env_steps: Environment steps so far.
         newest_return: Mean return on held-out tasks (after adaptation, if it adapts), in the newest evaluation.
         newest_return_epoch: Finished epochs at that evaluation.
-        problem: What is damaged, and a hint.
+        problem: Damage, and a hint.
     """
 
     folder: Path
@@ -93,7 +93,7 @@ def _is_run(folder: Path) -> bool:
 
 
 def read_run(folder: Path) -> RunReport:
-    """What is known about the run in ``folder``; never raises."""
+    """Facts about the run in ``folder``; never raises."""
     running = is_locked(folder)
     facts: dict[str, Any] = {}
     problems: list[str] = []

@@ -35,7 +35,7 @@ class MetaSamples:
         returns: Mean return of each stage and task, ``(K + 1, M)``.
         inner_kl: ``KL(before || after)`` of each inner step and task, ``(K, M)``.
         cosine: Mean cosine similarity of the tasks' gradients in the first inner step.
-        explained_variance: Of the baselines at the last stage.
+        explained_variance: Explained variance of the baselines at the last stage.
         episode_length: Mean over all rollouts.
         observations: All observations, ``(T, obs_dim)``.
         tasks: The tasks.
@@ -61,7 +61,7 @@ class MetaSamples:
         """Raise if an outer update led from parameters and state ``before`` to non-finite ones.
 
         Args:
-            problem, outer: Of the update.
+            problem, outer: Constants and outer update of the learner.
             before, after: Meta-parameters and state.
             numbers: Metrics of the update; checked, too, since a line search rejects non-finite losses silently.
 

@@ -227,6 +227,7 @@ class AdamOuter(AdamConfig, OuterUpdate, ABC):
         self, meta_parameters: Tensor, gradient: Tensor, state: OuterState
     ) -> tuple[Tensor, OuterState, Tensor]:
         """One Adam step; also returns the norm of the gradient."""
+        # theta <- theta - lr Adam(g min(1, max_norm / |g|)), (Q,)
         gradient, norm = clipped_by_norm(gradient, self.max_grad_norm)
         following, adam = adam_step(meta_parameters, gradient, state.adam, self.learning_rate)
         return following, OuterState(*adam, state.kl_coeffs), norm
@@ -327,6 +328,7 @@ class ProMPOuter(ProMPConfig, AdamOuter):
     def adapted_coeffs(self, coeffs: Tensor, inner_kl: Tensor) -> Tensor:
         """Coefficients ``(K,)`` for the next iteration (Schulman et al. 2017, arXiv:1707.06347, section 4)."""
         assert self.target_kl is not None
+        # eta_k <- eta_k / 2 if KL_k < target / 1.5, 2 eta_k if KL_k > 1.5 target, else eta_k, (K,)
         lower = torch.where(inner_kl < self.target_kl / 1.5, coeffs * 0.5, coeffs)
         return torch.where(inner_kl > self.target_kl * 1.5, coeffs * 2.0, lower)
 
@@ -374,7 +376,7 @@ class TRPOOuter(TrustRegionConfig, OuterUpdate):
         numbers["step_norm"] = float(step.norm())  # before the line search, which rejects non-finite steps
         # Backtracking line search: the first theta + beta^j step with a lower loss and KL(old || new) <= delta
         for tries in range(self.max_backtracks):
-            candidate = meta_parameters + self.backtrack_ratio**tries * step
+            candidate = meta_parameters + self.backtrack_ratio**tries * step  # (Q,)
             means = tasks.means(candidate, state)
             loss, divergence = float(means.losses), float(means.outer_kl)
             if loss < numbers["outer_loss"] and divergence <= self.max_kl:

@@ -205,7 +205,8 @@ class BatchedTasks:
             return task_gradient(self._problem, self._outer, meta_parameters, self._parts[number], state)
 
         results = spread(compute, len(self._parts))
-        gradient = torch.stack([part for part, _ in results]).sum(dim=0) / self._num_tasks  # (Q,)
+        # g = (1 / M) sum_m dL_m/dtheta, (Q,)
+        gradient = torch.stack([part for part, _ in results]).sum(dim=0) / self._num_tasks
         return gradient, self._means_of([losses for _, losses in results])
 
     def means(self, meta_parameters: Tensor, state: OuterState) -> MetaLosses:
@@ -228,6 +229,7 @@ class BatchedTasks:
         products = spread(prepare, len(self._parts))
 
         def product(vector: Tensor) -> Tensor:
+            # H v = (1 / M) sum_m H_m v, (Q,)
             results = spread(lambda number: products[number](vector), len(products))
             return torch.stack(results).sum(dim=0) / self._num_tasks
 

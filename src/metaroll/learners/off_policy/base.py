@@ -45,7 +45,7 @@ _DRAWN_AT_ONCE = 2**18
 
 
 class Made(NamedTuple):
-    """What ``OffPolicyLearner.make`` returns.
+    """The result of ``OffPolicyLearner.make``.
 
     Attributes:
         policy: The policy that is trained and evaluated.

@@ -106,7 +106,7 @@ def _step(optimizer: Adam | None, gradients: Sequence[Tensor], max_norm: float |
 
 
 def without_autograd(*nets: PolicyNet | CriticNets) -> Callable[[], AbstractContextManager[Any]]:
-    """A context manager factory that turns autograd off, but for what these networks turn on themselves."""
+    """A context manager factory that turns autograd off, except where these networks turn it on themselves."""
     return torch.inference_mode if all(net.by_kernel for net in nets) else torch.no_grad
 
 
@@ -196,7 +196,9 @@ class _KernelPolicy(PolicyNet):
         if self._valued is not None:
             grad = self._valued.pull_values(grad)
         if self._outputs is not None:
-            grad = grad * (1.0 - self._outputs.square())  # d tanh(u) / du = 1 - tanh(u)^2
+            # a = tanh(u): dL/du = dL/da (1 - a^2), (B, act_dim)
+            grad = grad * (1.0 - self._outputs.square())
+        # dL/dtheta of all layers by backpropagation, from dL/doutputs (1, B, out) of the one network
         gradients = self._kernel.pull(grad[None])
         return [gradients[i] for i in self._order]
 
@@ -219,16 +221,20 @@ class _KernelCritics(CriticNets):
         return values[..., 0] if self._single else values
 
     def pull(self, grad: Tensor) -> Sequence[Tensor]:
+        # dL/dtheta_k of K critics, from dL/dQ_k (K, B) or that of atoms (K, B, M)
         gradients = self._kernel.pull(grad[..., None] if self._single else grad)
         return [gradients[i] for i in self._order]
 
     def pull_actions(self, grad: Tensor) -> Tensor:
+        # dL/da = sum_k dL/dQ_k dQ_k/da, (B, act_dim): the action columns of dL/d(s, a)
         return self._kernel.pull_rows(grad[..., None] if self._single else grad, self._of_actions)
 
     def pull_actions_of_least(self, grad: Tensor, values: Tensor) -> Tensor:
+        # With k(b) = argmin_k Q_k: dL/da_b = dL/dQ_k(b) dQ_k(b)/da_b, (B, act_dim); one critic per row
         return self._kernel.pull_rows_of(values.argmin(dim=0), grad[:, None], self._of_actions)
 
     def fit(self, observations: Tensor, actions: Tensor, rule: Callable[[Tensor], Tensor]) -> Tensor:
+        # Q_k(s, a), dL/dQ_k (B, 1) and dL/dtheta_k, one critic after the other
         values, gradients = self._kernel.pass_and_pull(
             self._rows(observations, actions), lambda outputs: rule(outputs[:, 0])[:, None]
         )
@@ -292,9 +298,11 @@ class _AutogradCritics(CriticNets):
 
     def pull_actions(self, grad: Tensor) -> Tensor:
         values, self._values = _taken(self._values), None
+        # dL/da = sum_k dL/dQ_k dQ_k/da, (B, act_dim)
         return torch.autograd.grad(values, _taken(self._actions), grad)[0]
 
     def pull_actions_of_least(self, grad: Tensor, values: Tensor) -> Tensor:
+        # dL/dQ_k, (K, B): that of the minimum where k = argmin_k Q_k, else 0
         is_least = values.argmin(dim=0) == torch.arange(len(values), device=values.device)[:, None]
         return self.pull_actions(is_least * grad)
 
@@ -306,7 +314,8 @@ class _AutogradCritics(CriticNets):
 
 def _gradients(outputs: Tensor, optimizer: Adam | None, grad: Tensor) -> Sequence[Tensor]:
     parameters = [] if optimizer is None else optimizer.parameters
-    # A user's body may have parameters that these rows do not depend on: their gradient is 0.
+    # dL/dtheta = dL/doutputs doutputs/dtheta, one tensor per parameter. A user's body may have parameters that these
+    # rows do not depend on: their gradient is 0.
     return torch.autograd.grad(outputs, parameters, grad, materialize_grads=True)
 
 

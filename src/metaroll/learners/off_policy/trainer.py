@@ -1,4 +1,4 @@
-"""What the learners of this folder train: networks, their optimizers, and the noise of gradient steps."""
+"""The trainable parts of the learners in this folder: networks, their optimizers, and the noise of gradient steps."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Trained(Stateful):
     Args:
         networks: By name; target networks are networks like any other.
         learning_rates: Adam's learning rate, by name of a network. Parameters that two networks share (an encoder) are
-            trained with the first of them. Parameters that require no gradient now stay as they are; freezing (or
+            trained with the first of them. Parameters that require no gradient now stay unchanged; freezing (or
             replacing) tensors later has no effect here.
         device: Device of the networks.
         betas: Decay rates of Adam's two moments, by name of a network; (0.9, 0.999) for the others.
@@ -136,6 +136,7 @@ class Trained(Stateful):
     def step(self, name: str, loss: Tensor) -> None:
         """One step of a network's optimizer down ``loss``."""
         optimizer = self.optimizers[name]
+        # g = dL/dtheta of this network's parameters alone; theta <- theta - lr Adam(g)
         optimizer.step(torch.autograd.grad(loss, optimizer.parameters))
 
     def follow(self, target: str, source: str, tau: float) -> None:

@@ -253,10 +253,12 @@ class KernelNets(PPONets[Rows]):
 
     def pull_critic(self, d_values: np.ndarray) -> None:
         """See ``PPONets``."""
+        # dL/dtheta of the critic, from dL/dV (B,) as (1, B, 1): one network with one output
         self._judge.pull(d_values[None, :, None])
 
     def descend(self, learning_rate: float) -> float:
         """See ``PPONets``."""
+        # g <- g min(1, max_norm / |g|), (P,) of both networks together; then theta <- theta - lr Adam(g)
         norm = clip_norm(self._gradient, self._config.max_grad_norm)
         self._optimizer.set_lr(learning_rate)
         self._optimizer.step([self._gradient])
@@ -441,7 +443,8 @@ class AutogradNets(PPONets[Tensors]):
         """See ``PPONets``."""
         outputs, self._outputs = self._outputs, ()
         grads = (d_log_prob, torch.full_like(outputs[1], d_entropy))
-        # Outputs without trainable parameters (the entropy, where the deviation is fixed) have no gradient.
+        # dL/dtheta = dL/dln pi dln pi/dtheta + dL/dH dH/dtheta, with dL/dln pi (B,) and dL/dH (). An output without
+        # trainable parameters (the entropy, if the deviation is fixed) has no gradient.
         learned = [i for i, output in enumerate(outputs) if output.requires_grad]
         torch.autograd.backward([outputs[i] for i in learned], [grads[i] for i in learned])
 
@@ -457,11 +460,13 @@ class AutogradNets(PPONets[Tensors]):
         """See ``PPONets``."""
         values, self._values = self._values, None
         if values is not None and values.requires_grad:  # the critic may be frozen
+            # dL/dtheta of the critic, from dL/dV, (B,), added to that of the policy
             values.backward(d_values)
 
     def descend(self, learning_rate: float) -> float:
         """See ``PPONets``."""
         max_norm = float("inf") if self._config.max_grad_norm is None else self._config.max_grad_norm
+        # g <- g min(1, max_norm / |g|) over all parameters together; then Adam with the learning rate of this epoch
         norm = nn.utils.clip_grad_norm_(self._parameters, max_norm)
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate

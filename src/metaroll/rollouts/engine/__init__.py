@@ -1,1 +1,1 @@
-"""Plans in, rollouts out: the one loop that steps environments, and what surrounds it."""
+"""Plans in, rollouts out: the loop that steps environments, and everything around it."""

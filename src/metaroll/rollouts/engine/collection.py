@@ -28,7 +28,7 @@ from metaroll.types import EnvSpec, Policy, RolloutPlan, Slots, SlotsKind, SlotS
 __all__ = ["Collection", "collect_here"]
 
 _SHARD = {"list": 4, "physics": 16, "batched": 256}
-"""Slots of a shard: what one worker steps at a time."""
+"""Slots of a shard, the part that one worker steps at a time."""
 
 _STARTED_BY_HAND = "rollouts that were started by hand are not built again; a worker was lost: restart them"
 _TOO_LONG = (
@@ -119,7 +119,7 @@ class Collection:
             raise ValueError("no rollout has begun, so there are no observations; call advance first")
         if len(parts) > 1:
             return cat_to_format(parts, "numpy")
-        # What a shard is built from again must not change.
+        # The data from which a shard can be rebuilt must not change.
         return map_leaves(lambda leaf, path: leaf.copy(), parts[0]) if self._resumable else parts[0]
 
     @property
@@ -184,7 +184,7 @@ class Collection:
         return pieces
 
     def start(self, slots: Sequence[int], plans: Sequence[RolloutPlan]) -> None:
-        """Start ``plans[i]`` in ``slots[i]`` now; what ran there is given up.
+        """Start ``plans[i]`` in ``slots[i]`` now; rollouts that run there are abandoned.
 
         Raises:
             RuntimeError: The collection has been closed, or starts its rollouts itself (``plan_of``).
@@ -243,7 +243,7 @@ class Collection:
 
     def _checked_actions(self, actions: Any) -> Any:
         """Given actions, all of which an environment can take."""
-        if self._spec is None:  # the caller's affair: rows of slots that run nothing may hold anything
+        if self._spec is None:  # checked by the caller: rows of idle slots may hold anything
             map_leaves(lambda leaf, path: _check_rows(leaf, self.num_slots), actions)
             return actions
         return check_given("actions", self._spec().action_space, actions, self.num_slots)
@@ -268,7 +268,7 @@ class Collection:
     def _call(
         self, steps: int, parameters: np.ndarray | None, actions: Any, starts: list[tuple[int, RolloutPlan]]
     ) -> Rollouts:
-        """Run one call of each shard; what it brought."""
+        """Run one call of each shard; returns the results."""
         results: dict[int, ShardResult] = {}
         called = pending = [s for s in self._shards if steps or any(s.has(slot) for slot, _ in starts)]
         for _ in range(_MOST_FAILURES):
@@ -310,7 +310,7 @@ class Collection:
         return work
 
     def _taken(self, shards: list[ShardRecord], results: list[ShardResult]) -> Rollouts:
-        """Book what shards have done; their pieces of rollouts."""
+        """Record the progress of shards; returns their pieces of rollouts."""
         parts: list[RolloutColumns] = []
         order: list[np.ndarray] = []
         for shard, result in zip(shards, results, strict=True):

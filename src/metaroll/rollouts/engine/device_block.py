@@ -43,7 +43,7 @@ from metaroll.types import EnvSpec, Policy, RolloutPlan, Slots
 __all__ = ["Block", "BlockSettings", "DeviceLoop", "DeviceRows", "OwnSets", "run_block"]
 
 _LOCK_STEPS = 16
-"""Lock-steps between two checks of what has ended."""
+"""Lock-steps between two checks for ended rollouts."""
 
 _FULL = 0.75
 """Share of rows at work below which those that have ended get new plans, or are left behind."""
@@ -52,7 +52,7 @@ _NEVER = 1 << 30
 """Code of a row without a bad number."""
 
 _LOOKED_AT = ("action", "observation", "reward")
-"""Where bad numbers are searched for, in the order in which they arise within a step."""
+"""Fields that are checked for non-finite numbers, in the order in which they arise within a step."""
 
 
 # -- on the device -----------------------------------------------------------------------------------------------------
@@ -62,10 +62,10 @@ class DeviceRows(NamedTuple):
     """W rollouts on a device, W a whole number of tiles. Rows without a rollout repeat another, and do not count.
 
     Attributes:
-        state, constants: Of the simulator.
+        state, constants: State and constants of the simulator.
         policy: The policy's memory, name -> ``(W, ...)``.
         observations: Shape ``(W, ...)``.
-        keys, env_keys: Of the streams of plans and environments, int64 ``(W, 4)``.
+        keys, env_keys: Keys of the streams of plans and environments, int64 ``(W, 4)``.
         ages: Steps of each rollout so far, int64 ``(W,)``.
         limits: Steps after which it ends at the latest, int64 ``(W,)``.
         stops: Whether it ends with the episode, bool ``(W,)``.
@@ -170,7 +170,7 @@ def run_block(simulator: Simulator, policy: Any, rows: DeviceRows, num_steps: in
 
 
 class _Store:
-    """Room for what K lock-steps lead to, made when a name first appears."""
+    """Memory for the results of K lock-steps, allocated when a name first appears."""
 
     def __init__(self, num_steps: int, before: Mapping[str, torch.Tensor]) -> None:
         self._num_steps = num_steps
@@ -283,7 +283,7 @@ class _Recorded(NamedTuple):
 
 
 class DeviceLoop:
-    """Runs plans on a device; what ``SlotLoop`` is for NumPy.
+    """Runs plans on a device; the counterpart of ``SlotLoop``, which uses NumPy.
 
     Args:
         slots: Rows of the simulator on the host: they check plans and make first states, by NumPy, for each rollout the
@@ -445,7 +445,7 @@ class DeviceLoop:
         return map_rows(lambda array: torch.as_tensor(np.array(array)).to(self._device), rows)
 
     def _note(self, rows: np.ndarray, positions: np.ndarray, plans: PlanTable) -> None:
-        """Write down what stays constant in the rollouts that have been started."""
+        """Record the constants of the rollouts that have been started."""
         slots = self._slots
         for row, position, plan in zip(rows.tolist(), positions.tolist(), plans, strict=True):
             provenance = {**(slots.provenance(row) or {}), **self._provenance}
@@ -525,7 +525,7 @@ class DeviceLoop:
     # -- results -----------------------------------------------------------------------------------------------------
 
     def _pack(self) -> None:
-        """Put what has ended in the order of the plans, on the device, and fetch it."""
+        """Sort ended rollouts by plan, on the device, and fetch them."""
         if not self._ended:
             return
         positions, lengths = np.array(sorted(self._ended), dtype=np.int64).T
@@ -558,7 +558,7 @@ class DeviceLoop:
         return np.stack([bounds[piece] + part.ages, piece, np.where(wanted, part.counts, -1)])
 
     def _column(self, name: str, places: Sequence[torch.Tensor], bounds: np.ndarray) -> torch.Tensor:
-        """One name of all rollouts; a last row takes what is not wanted."""
+        """One name of all rollouts; a last row receives unwanted entries."""
         final = name.startswith("+")
         total = int(bounds[-1]) + final * (len(bounds) - 1)
         first = self._recorded[0].arrays[name]

@@ -1,4 +1,4 @@
-"""Checks of what runs on a device of torch, and what has to stay in NumPy."""
+"""Checks of whether policies, environments and slots can run on a torch device, rather than in NumPy."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TILES = {"cpu": 256, "cuda": 4096}
 """Rows per call of a policy, by kind of device: libraries choose another matrix product for other heights."""
 
 IN_NUMPY = "leave device out (device=None) to run it in NumPy"
-"""The hint for what cannot run on a device."""
+"""The hint for objects that cannot run on a device."""
 
 
 def device_of(

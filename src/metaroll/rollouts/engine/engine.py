@@ -61,7 +61,7 @@ __all__ = ["RolloutEngine"]
 _numbers = itertools.count()
 
 _HERE = "; or run the rollouts in this process (num_workers=1, with transport='auto' or 'serial')"
-"""The hint of an engine for what cannot be sent."""
+"""The engine's hint for objects that cannot be sent."""
 
 _MADE_AT_ONCE = 1 << 16
 """Plans of a generator that are made at a time."""
@@ -162,7 +162,7 @@ class RolloutEngine:
             self._local.set_env(source)
         else:
             self._pool.keep(f"{self._key}/env", set_env, self._key, source, what=f"env {env!r}", hint=_HERE)
-        # All of it, or nothing where it cannot be sent.
+        # All of it, or nothing if it cannot be sent.
         self.env, self._env_source, self._kind, self._env_spec = env, source, kind, None
         self._unit_kind = kind if self._device is None else "device"
         self._looked = False
@@ -217,7 +217,7 @@ class RolloutEngine:
         *,
         progress: Callable[[int, int], None] | None = None,
     ) -> np.ndarray:
-        """Run plans, and keep of each rollout only what ``reduce`` makes of it, in the process where it ran.
+        """Run plans, and keep only the result of ``reduce`` for each rollout, computed in the process where it ran.
 
         Args:
             plans, parameters, progress: See ``run``. Of a generator 65,536 plans are made, run and forgotten at a time.
@@ -263,7 +263,7 @@ class RolloutEngine:
         rows: ReducedRows | None = None,
         fields: tuple[str, ...] | None = None,
     ) -> tuple[list[Unit], list[np.ndarray], list[UnitResult]]:
-        """Units, the places of their plans, and what came of them."""
+        """Units, the positions of their plans, and their results."""
         if not self._finalizer.alive:
             raise RuntimeError("this RolloutEngine has been closed; create a new one")
         if progress is not None and not callable(progress):
@@ -328,7 +328,7 @@ class RolloutEngine:
 
         Raises:
             RuntimeError: The engine has been closed, or its pool stopped.
-            TypeError: ``plan_of`` is no function.
+            TypeError: ``plan_of`` is not a function.
             ValueError: Plan 0 has no seed, or brings parameters (give them to ``Collection.advance``).
         """
         if not self._finalizer.alive:
@@ -400,7 +400,7 @@ class RolloutEngine:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # An environment that cannot be closed must not hide why the block was left.
+        # An error while closing an environment must not hide the error of the block.
         with contextlib.nullcontext() if error is None else contextlib.suppress(Exception):
             self.close()
 

@@ -25,7 +25,7 @@ _PLAIN = {"env_name", TIME_STEP}
 
 
 def add_applied_actions(columns: RolloutColumns, env_spec: EnvSpec, *, copy: bool = True) -> None:
-    """Add ``actions_applied`` to columns; without ``copy`` it may share memory with what was reported.
+    """Add ``actions_applied`` to columns; without ``copy`` it may share memory with the infos.
 
     It is what the environment reports as info ``act_applied``, otherwise the actions clipped to a Box (environments get
     them as they are, and clip them themselves; those of a Box of integers are rounded and clipped before), and choices

@@ -117,7 +117,7 @@ def _none() -> np.ndarray:
 
 @dataclass
 class ShardResult:
-    """The result of a call, and what it takes to continue.
+    """The result of a call, and the data to continue.
 
     Attributes:
         unknown: The worker does not have the shard as it is, or a rollout has failed: to be called again with a start.
@@ -157,7 +157,7 @@ class LiveShard:
         heartbeat: Called now and then (the heartbeat of a worker).
 
     Attributes:
-        version: Number of calls after which it is as it is now; -1 while it is not known how it is.
+        version: Number of calls that led to the current state; -1 while that is unknown.
     """
 
     def __init__(

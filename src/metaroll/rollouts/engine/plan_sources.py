@@ -78,7 +78,7 @@ class PlansInOrder:
 
 
 class SlotPlans:
-    """Plans by number, a sequence of its own for each slot.
+    """Plans by number, a separate sequence for each slot.
 
     Attributes:
         begun: Rollouts that each slot has begun, ``(E,)``.

@@ -297,7 +297,7 @@ class PolicyRows:
 
 
 class _PolicyGenerators(Sequence[np.random.Generator]):
-    """Generators for what a policy draws at the start of its rollouts, made when asked for: most policies never do."""
+    """Generators for a policy's draws at the start of its rollouts, made on demand: most policies draw none."""
 
     def __init__(self, plans: PlanTable) -> None:
         self._plans = plans

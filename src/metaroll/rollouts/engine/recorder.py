@@ -1,4 +1,4 @@
-"""Records what all slots do, in blocks of lock-steps, and packs rollouts out of them into columns."""
+"""Records the steps of all slots in blocks of lock-steps, and packs rollouts from them into columns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from metaroll.types import SlotStep
 __all__ = ["APPLIED", "BlockMemory", "Recorder", "stack_infos", "with_rows"]
 
 APPLIED = "act_applied"
-"""Entry of an environment's infos: the action that reached what it simulates."""
+"""Entry of an environment's infos: the action that reached the simulation."""
 
 _GROUPS = ("policy_infos", "env_infos")
 
@@ -59,7 +59,7 @@ class _Block:
     Attributes:
         arrays: Name -> ``(K, E, ...)``; observations and states have one row more.
         lacking: Name -> bool ``(K,)``, the steps at which it was not reported; only names that some step lacks.
-        positions: Place of the plan of each slot in the order of plans, ``(E,)``; -1 where there is none.
+        positions: Place of the plan of each slot in the order of plans, ``(E,)``; -1 if there is none.
         ages: Steps of each rollout before the block, ``(E,)``.
         counts: Steps of each rollout in the block, ``(E,)``.
     """
@@ -139,7 +139,7 @@ class _Grid(NamedTuple):
 
 @dataclass
 class _Place:
-    """Where the steps of a block belong.
+    """Destination of the steps of a block.
 
     Attributes:
         source: Which of its K E entries are wanted; all: a slice.
@@ -224,7 +224,7 @@ class Recorder:
         self._write_with_final(0, observations, states)
 
     def write(self, actions: Any, arrays: dict[str, np.ndarray], observations: Any, states: Any) -> None:
-        """Store one lock-step: name -> array ``(E, ...)`` (copied), and what was seen after it."""
+        """Store one lock-step: name -> array ``(E, ...)`` (copied), and the observations after it."""
         block = self._blocks[-1]
         step = block.steps
         if actions.__class__ is np.ndarray:
@@ -252,7 +252,7 @@ class Recorder:
         running: np.ndarray,
         positions: np.ndarray,
     ) -> None:
-        """Store the lock-step of the slots in ``running``, and what they remembered before it."""
+        """Store the lock-step of the slots in ``running``, and their memory before it."""
         arrays = {"rewards": step.rewards, "terminated": step.terminated, "truncated": step.truncated}
         if hidden is not None:
             arrays["hidden_states"] = hidden
@@ -359,7 +359,7 @@ class Recorder:
                 _spread(own, name, column, lacking, bounds)
         fields = self._as_fields(flat)
         self._add_dicts(own, positions, first, lengths)
-        none = np.broadcast_to(False, int(bounds[-1]))  # of flags that are not wanted
+        none = np.broadcast_to(False, int(bounds[-1]))  # for flags that are not recorded
         terminated, truncated = fields.pop("terminated", none), fields.pop("truncated", none)
         rest = [own.get(i, {}) for i in range(len(positions))] if own else None
         self._prune(set(running))

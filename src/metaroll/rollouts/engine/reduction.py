@@ -24,7 +24,7 @@ _BY_NAME = ("policy_infos", "env_infos")
 
 @dataclass(frozen=True)
 class Reduction:
-    """A function of rollouts, and what it needs.
+    """A function of rollouts, and its needs.
 
     Attributes:
         function: From columns (a dict of those in ``fields``) and bounds ``(N * group + 1,)`` to ``(N, ...)``.
@@ -192,14 +192,14 @@ def check_reduce(reduce: Reduce, rollouts: Rollouts) -> None:
 
 
 def _rollouts_of(columns: RolloutColumns, numbers: np.ndarray) -> RolloutColumns:
-    """The rollouts ``numbers`` in columns of their own."""
+    """The rollouts ``numbers`` in their own columns."""
     return Rollouts([columns]).take(numbers).sorted_by(np.arange(len(numbers))).parts[0]
 
 
 def _arrays_of(columns: RolloutColumns, fields: tuple[str, ...] | None) -> dict[str, Any]:
     """The arrays for a function: those of ``fields`` that exist, or all."""
     arrays = {**columns.fields, "terminated": columns.terminated, "truncated": columns.truncated}
-    if columns.own is not None:  # what lists of environments report is kept by rollout
+    if columns.own is not None:  # reports of lists of environments are kept by rollout
         for name in set.intersection(*(set(own) for own in columns.own)) - set(_BY_NAME):
             arrays[name] = np.concatenate(list(columns.values(name, 0, len(columns))))
     if fields is not None and "seeds" in fields and columns.plans is not None:

@@ -45,7 +45,7 @@ class ShardRecord:
 
     Attributes:
         last: Result of its last call.
-        placed: Whether a worker has it as it is, as far as is known.
+        placed: Whether a worker is known to have its current version.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class ShardRecord:
         if columns is not None and columns.plans is None:
             columns.plans = [self.plan(number) for number in numbers.tolist()]
         self._version, self.placed, self.last = self._version + 1, True, result
-        if self._skipped:  # those that have been passed are not met again
+        if self._skipped:  # earlier ones do not occur again
             turns = [(number, *divmod(number, self._total)) for number in self._skipped]
             self._skipped = {number for number, turn, slot in turns if turn >= result.begun[slot - self.first]}
         if self._plan_of is not None:
@@ -232,7 +232,7 @@ class ShardRecord:
         )
 
     def load_state(self, state: ShardState) -> None:
-        """Continue from what ``read_state`` has read."""
+        """Continue from the result of ``read_state``."""
         self._version, self.placed, self._skipped = self._version + 1, False, state.skipped
         self.last, self._plans = state.last, {}
         self._actions = {number: [log] for number, log in state.actions.items()}

@@ -30,7 +30,7 @@ from metaroll.types import Policy, RolloutPlan, Slots, SlotStep
 __all__ = ["SlotLoop"]
 
 _BLOCK, _LONG_BLOCK = 16, 64
-"""Lock-steps between two checks of what has ended, and where every lock-step checks: a block has its own overhead."""
+"""Lock-steps of a block, after which it checks for ended rollouts; the second, if every lock-step checks itself."""
 
 _FEW_SLOTS = 128
 """Slots of which a lock-step costs hardly less if some of them have ended."""
@@ -63,7 +63,7 @@ class SlotLoop:
         refill: Give a slot the next plan after its rollout has ended; without, it is frozen until ``start``.
         begin: Give slots their first plans now; without, ``restore`` does.
         heartbeat: Called with ``"reset"`` or ``"step"`` now and then (the heartbeat of a worker).
-        memory: Of loops that run one after the other, to be used again.
+        memory: Memory that loops use one after the other.
     """
 
     def __init__(
@@ -216,7 +216,7 @@ class SlotLoop:
         return self.finished
 
     def start(self, slots: Sequence[int], plans: Sequence[RolloutPlan]) -> None:
-        """Start ``plans[i]`` in ``slots[i]`` now; what ran there is given up (``refill=False`` only)."""
+        """Start ``plans[i]`` in ``slots[i]`` now; rollouts that run there are abandoned (``refill=False`` only)."""
         if self._refills:
             raise ValueError("slots of this loop are filled from its plans; make it with refill=False to start them")
         rows = np.array(slots, dtype=np.int64)
@@ -327,7 +327,7 @@ class SlotLoop:
             while step < most:
                 over = self._step(running, given_actions, counts)
                 step += 1
-                if over is None:  # all that ran were dropped
+                if over is None:  # all running rollouts were dropped
                     break
                 if np.count_nonzero(over):  # three times as fast as any(), in every lock-step
                     ended |= over
@@ -344,7 +344,7 @@ class SlotLoop:
         return step
 
     def _longest_block(self) -> int:
-        """Lock-steps of the next block at most; of the last few rows, what is done past endings costs little."""
+        """Maximum number of lock-steps of the next block; for the last few rows, steps past endings cost little."""
         short = self._past_end and (self._source.more or self.num_slots > _FEW_SLOTS)
         return _BLOCK if short else _LONG_BLOCK
 
@@ -503,7 +503,7 @@ class SlotLoop:
         self._check("observation", self._obs, starting, None)
 
     def _note(self, slots: np.ndarray, plans: PlanTable, positions: np.ndarray) -> None:
-        """Write down what stays constant in the rollouts that have been started."""
+        """Record the constants of the rollouts that have been started."""
         states = self.slots.states() if self._record_extras else None
         if states is not None and not isinstance(states, np.ndarray):
             self._recorder.write_states(states, slots.tolist(), self._positions)
@@ -530,7 +530,7 @@ class SlotLoop:
     # -- results -----------------------------------------------------------------------------------------------------
 
     def _pack(self, segments: bool) -> None:
-        """Put what has ended (and, as ``segments``, what has been done since the last time) into ``finished``."""
+        """Put ended rollouts (and, with ``segments``, all steps since the last time) into ``finished``."""
         going_on = self._active & (self._ages > self._packed) & segments
         running = np.stack([self._positions[going_on], self._packed[going_on], self._ages[going_on]])
         done = np.concatenate([np.zeros((3, 0), dtype=np.int64), *self._ended], axis=1)

@@ -16,11 +16,11 @@ from metaroll.policies.scaling import NO_BOUND
 __all__ = ["warn_of_actions", "warn_of_observations"]
 
 _SLACK = 1e-3
-"""Of the width of a bound's interval: observations in single precision may lie beyond by rounding."""
+"""Tolerance, as a share of the width of the bounds: observations in single precision may exceed them by rounding."""
 
 
 def warn_of_actions(policy: Any) -> None:
-    """Warn of what a policy that keeps to bounds makes of entries without any, or of those that cannot vary."""
+    """Warn about action entries without bounds if the policy limits them, and about entries that cannot vary."""
     if not isinstance(policy, ActingPolicy) or not isinstance(policy.env_spec.action_space, Box):
         return
     space = policy.env_spec.action_space

@@ -73,7 +73,7 @@ class UnitResult:
     """The result of a unit.
 
     Attributes:
-        number: That of the unit.
+        number: Number of the unit.
         columns: Its rollouts, in the order of its plans; ``None`` if there are none, or they have been reduced.
         kept: Places of their plans in the unit, ``(N,)``.
         dropped: Rollouts that were left out, in the order of the unit's plans.
@@ -236,7 +236,7 @@ def _gather(
     loop: SlotLoop | DeviceLoop | None,
     places: np.ndarray,
 ) -> None:
-    """Take over what a loop has finished and left out."""
+    """Collect the rollouts that a loop has finished or dropped."""
     if loop is None:
         return
     dropped.extend((int(places[position]), entry) for position, entry in loop.dropped_positions)
@@ -268,14 +268,14 @@ def _without_failed(
         entry = DroppedRollout(plans[failed[0]], error.step, "error", str(error))
         dropped.append((int(places[failed[0]]), entry))
         failed = []
-    alone = [places[[i]] for i in failed]  # one of several: each is tried by itself
+    alone = [places[[i]] for i in failed]  # one of several: each is tried separately
     return [*([places[remaining]] if remaining else []), *alone]
 
 
 def _result(
     unit: Unit, parts: list[tuple[RolloutColumns, np.ndarray]], left_out: list[tuple[int, DroppedRollout]]
 ) -> UnitResult:
-    """All parts, and what was left out, in the order of the unit's plans."""
+    """All parts, and the dropped rollouts, in the order of the unit's plans."""
     dropped = [entry for _, entry in sorted(left_out, key=lambda item: item[0])]
     order = np.concatenate([np.zeros(0, dtype=np.int64), *(places for _, places in parts)])
     columns = parts[0][0] if parts else None
@@ -328,7 +328,7 @@ def checked_fields(fields: Any) -> tuple[str, ...] | None:
 
 
 def be_ready(namespace: GlobalNamespace) -> None:
-    """Worker side of starting workers before there is work: what takes time is to import this module."""
+    """Worker side of starting workers before there is work: importing this module takes most of the time."""
 
 
 def set_env(namespace: GlobalNamespace, key: str, env: EnvSource) -> None:
@@ -347,7 +347,7 @@ def set_parameters(namespace: GlobalNamespace, key: str, parameters: np.ndarray 
 
 
 def forget(namespace: GlobalNamespace, key: str) -> None:
-    """Worker side of ``RolloutEngine``: free what it had here."""
+    """Worker side of ``RolloutEngine``: free its objects in this process."""
     runner = vars(namespace).get("_unit_runners", {}).pop(key, None)
     if runner is not None:
         with suppress(Exception):  # errors of close() have no receiver here
@@ -383,7 +383,7 @@ def checked_parameters(policy: Policy, parameters: Any, plans: PlanTable) -> np.
     """Parameters ``(P,)`` for plans that bring none, the policy's where ``parameters`` is ``None``.
 
     Raises:
-        TypeError: They are no numbers.
+        TypeError: They are not numbers.
         ShapeError: They, or those of a plan, are of another shape.
     """
     own = policy.acting_parameters()

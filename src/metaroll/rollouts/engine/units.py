@@ -1,4 +1,4 @@
-"""How plans are cut into units of work. A rollout depends on its plan alone, so the cut changes speed, not results."""
+"""Division of plans into units of work. A rollout depends only on its plan, so units change speed, not results."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MAKING = 0.1
 """Seconds that making a wider list of environments may take."""
 
 _MOST_STEPS = {"lean": 1 << 21, "slim": 1 << 22}
-"""Steps of a unit at most, unless it has few plans: what bounds the memory that it takes."""
+"""Maximum number of steps of a unit, unless it has few plans; this bounds its memory."""
 _LEAN_PLANS = 256
 
 

@@ -32,7 +32,7 @@ class Worker(ABC):
         worker_number: Number of this worker.
 
     Raises:
-        TypeError, ValueError: ``max_path_length`` is no integer of at least 1, nor ``inf``.
+        TypeError, ValueError: ``max_path_length`` is not an integer of at least 1, nor ``inf``.
     """
 
     def __init__(self, *, seed: int | None, max_path_length: float, worker_number: int) -> None:
@@ -280,7 +280,7 @@ class WorkerFactory:
         self._worker_args = dict(worker_args or {})
 
     def prepare_worker_messages(self, objs: Any, preprocess: Callable[[Any], Any] = lambda obj: obj) -> list[Any]:
-        """One message per worker: a list of ``n_workers`` as it is, anything else for all.
+        """One message per worker: a list of ``n_workers`` is used directly, anything else is sent to all.
 
         Raises:
             ValueError: A list of another length.

@@ -22,7 +22,7 @@ def select_cvar(rollouts: Sequence[StepSequence], epsilon: float, gamma: float =
     """The worst epsilon-fraction of ``rollouts``: their mean return is the conditional value at risk.
 
     Args:
-        rollouts: Single rollouts, at least one. The list stays as it is.
+        rollouts: Single rollouts, at least one. The list stays unchanged.
         epsilon: Share that is kept, in (0, 1]: ``ceil(epsilon * n)`` of n rollouts, at least one.
         gamma: Discount of the returns, in [0, 1].
 
@@ -47,7 +47,7 @@ def select_cvar(rollouts: Sequence[StepSequence], epsilon: float, gamma: float =
 
 
 class CVaRSampler(SamplerBase):
-    """Keeps the worst fraction ``epsilon`` of what another sampler brings.
+    """Keeps the worst fraction ``epsilon`` of another sampler's rollouts.
 
     ``min_rollouts`` and ``min_steps`` hold for the kept rollouts: the other sampler samples as many rollouts as that
     takes. The kept rollouts are often short, so where their steps do not suffice, more rollouts are sampled and
@@ -103,7 +103,7 @@ class CVaRSampler(SamplerBase):
         self.set_min_count(self.min_rollouts, self.min_steps)
 
     def set_min_count(self, min_rollouts: int | None = None, min_steps: int | None = None) -> None:
-        """Replace both bounds of what is kept; ``None`` means there is none.
+        """Replace both bounds of the kept amount; ``None`` means no bound.
 
         Raises:
             ValueError: Both are ``None``, or one is below 1.
@@ -154,7 +154,7 @@ class CVaRSampler(SamplerBase):
         self._wrapped.close()
 
     def _ask(self, min_rollouts: int | None, min_steps: int | None) -> None:
-        """Bounds of the wrapped sampler for these bounds of what is kept."""
+        """Bounds of the wrapped sampler for these bounds of the kept amount."""
         rollouts = None if min_rollouts is None else least_count(min_rollouts, self.epsilon)
         steps = None if min_steps is None else least_count(min_steps, self.epsilon)
         self._wrapped.set_min_count(min_rollouts=rollouts, min_steps=steps)

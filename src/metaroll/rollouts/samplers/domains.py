@@ -1,4 +1,4 @@
-"""The domains that a sampler rolls out in: drawn by what randomizes an environment, which itself is taken away."""
+"""The domains of a sampler: drawn by the randomizing wrapper of an environment, which is removed from it."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class _Plain:
 
 
 class Domains:
-    """An environment without its randomization, and what can be drawn for it: domains, and initial states in them.
+    """An environment without its randomization, and the source of domains and initial states for it.
 
     Args:
         env: As for ``RolloutEngine``; not changed.
@@ -96,7 +96,7 @@ class Domains:
         source.close(instance)
 
     def draw(self, num_domains: int, generator: np.random.Generator) -> list[EnvUpdate | None]:
-        """Domains of the outermost wrapper that randomizes; ``None`` for each where there is none."""
+        """Domains of the outermost wrapper that randomizes; ``None`` for each if there is none."""
         if self._wrapper is None:
             return [None] * num_domains
         buffer = self._wrapper.buffer if isinstance(self._wrapper, DomainRandWrapperBuffer) else None
@@ -114,7 +114,7 @@ class Domains:
         env, before = self.source.make(), None
         try:
             for update in updates:
-                # An environment serves another domain, too, if that sets all that the last one did.
+                # An environment can be reused for another domain that sets all parameters of the last one.
                 if update is not None and before is not None and not update.replaces(before):
                     self.source.close(env)
                     env = self.source.make()

@@ -82,7 +82,7 @@ def eval_randomized_domain(
     init_states: Sequence[np.ndarray | None],
     seed: SeedOption = LAST_SEED,
 ) -> list[StepSequence]:
-    """One rollout for each initial state, each in a domain of its own.
+    """One rollout for each initial state, each in its own domain.
 
     ``rollout_info["domain_param"]`` of each rollout holds the domain.
 

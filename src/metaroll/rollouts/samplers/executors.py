@@ -47,7 +47,7 @@ class TaskSource(Closable):
     Args:
         env: As for ``RolloutEngine``, or an environment of the old Gym API. With tasks it has ``sample_tasks(n)`` and
             ``set_task(task)``, as ProMP's ``MetaEnv``. A given one is copied.
-        seed: Of the tasks that are drawn.
+        seed: Seed of the tasks that are drawn.
 
     Attributes:
         source: Makes environments.
@@ -58,7 +58,7 @@ class TaskSource(Closable):
         self.source = EnvSource.of(as_gymnasium(env))
         made = self.source.make()
         self._example = as_gymnasium(made)
-        if self._example is not made:  # a class, or a function, gives what has the old API
+        if self._example is not made:  # a class, or a function, that makes an environment of the old API
             self.source = EnvSource.of(OldGymMaker(self.source))
         self.spec = EnvSpec.from_env(self._example)
         self._seed, self._draws, self._closed = seed, 0, False
@@ -103,7 +103,7 @@ class TaskSource(Closable):
 
         Raises:
             RuntimeError: It is closed.
-            TypeError: ``tasks`` is no list, or the environment has no ``set_task``.
+            TypeError: ``tasks`` is not a list, or the environment has no ``set_task``.
             ValueError: There is another number of them.
         """
         self._check_open()
@@ -210,7 +210,7 @@ class MetaEnvExecutor(Closable, ABC):
         self._begun = False  # where an environment fails, all are to be reset
         try:
             self._live.advance(1, actions=batch)
-        except ReplayError as error:  # what runs can be built again of plans only
+        except ReplayError as error:  # running rollouts can be rebuilt only from plans
             raise self._lost(running) from error
         result = self._live.last_step
         terminated, truncated = result.terminated & running, result.truncated & running
@@ -292,7 +292,7 @@ class MetaIterativeEnvExecutor(MetaEnvExecutor):
         meta_batch_size: Number of tasks, M.
         envs_per_task: Number of environments of each task; environment ``i`` is one of task ``i // envs_per_task``.
         max_path_length: An episode is truncated after this many steps, and the next one begins.
-        seed: Of all randomness; ``None`` draws fresh entropy. Default: that of ``metaroll.set_seed``.
+        seed: Seed of all randomness; ``None`` draws fresh entropy. Default: that of ``metaroll.set_seed``.
     """
 
     def __init__(
@@ -315,7 +315,7 @@ class MetaIterativeEnvExecutor(MetaEnvExecutor):
                 ``sample_tasks`` of the environment.
 
         Raises:
-            TypeError: It is no list, or the environment has no ``set_task``.
+            TypeError: It is not a list, or the environment has no ``set_task``.
             ValueError: There are not M of them.
         """
         self._set(tasks)
@@ -359,7 +359,7 @@ class MetaParallelEnvExecutor(MetaEnvExecutor):
                 ``sample_tasks`` of the environment.
 
         Raises:
-            TypeError: It is no list, or the environment has no ``set_task``.
+            TypeError: It is not a list, or the environment has no ``set_task``.
             ValueError: There are not M of them.
         """
         self._set(tasks)

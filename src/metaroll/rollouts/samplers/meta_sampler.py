@@ -53,7 +53,7 @@ class Sampler(Closable, ABC):
         max_path_length: Most steps of a trajectory.
 
     Raises:
-        TypeError: ``env`` makes no environment, or a number is no integer.
+        TypeError: ``env`` makes no environment, or a number is not an integer.
         ValueError: A number is below 1.
     """
 
@@ -95,7 +95,7 @@ class MetaSampler(Sampler):
         envs_per_task: Environments of each task, E; ``None``: as many as paths. With ProMP's policies this many are
             stepped at a time.
         parallel: Whether environments run in worker processes.
-        seed: Of all randomness; ``None`` draws fresh entropy. Default: that of ``metaroll.set_seed``.
+        seed: Seed of all randomness; ``None`` draws fresh entropy. Default: that of ``metaroll.set_seed``.
         num_workers: Processes with ``parallel``; ``None``: one for each task, but no more than processors.
         pool: Workers to share with ``parallel``, which ``close`` does not end.
         task_sampler: Where ``update_tasks`` gets tasks; ``None``: ``sample_tasks`` of the environment, or the family
@@ -223,7 +223,7 @@ class MetaSampler(Sampler):
 
     @contextlib.contextmanager
     def _plain_errors(self) -> Iterator[None]:
-        """Errors inside do not advise what this sampler does not take: it samples an exact number of paths."""
+        """Errors inside do not advise options that this sampler lacks: it samples an exact number of paths."""
         try:
             yield
         except RolloutError as error:
@@ -278,7 +278,7 @@ class MetaSampler(Sampler):
         acting = 0.0
         observations = executor.reset()
         running = [_RunningPath() for _ in left]
-        # Environments without a quota (fewer paths than environments) are stepped along, and what they do is left out.
+        # Environments without a quota (fewer paths than environments) are stepped as well, and their steps are dropped.
         while any(len(paths) < quota for paths, quota in zip(done_paths, left, strict=True)):
             begin = time.perf_counter()
             actions, infos_of_policy = self._stepwise.act(observations, tasks)

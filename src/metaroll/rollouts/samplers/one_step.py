@@ -26,13 +26,13 @@ class OneStep:
     Attributes:
         source: Makes the simulator.
         before: Rows, ``(N, C)``: states, or whole observations.
-        after: Those that follow, ``(N, C)``.
+        after: The rows that follow them, ``(N, C)``.
         rollouts: The rollout of each row, ``(N,)``.
         contexts: Contexts that give the policy the action in between, N of them.
         policy: Plays the recorded actions.
         field: ``"states"`` or ``"observations"``, what rows are.
         state_of: From rows to states; ``None``: they are states.
-        seed: Of what is random in the simulator.
+        seed: Seed of the simulator's randomness.
     """
 
     source: EnvSource
@@ -89,8 +89,8 @@ class OneStep:
             return self
         return self._of(np.flatnonzero(surely_observed(self.state_of, self.before, noise)))
 
-    def can_be_made(self, params: Mapping[str, float], tries: int) -> bool:
-        """Whether one of ``tries`` rows, spread over all, is followed by another: a check before thousands are made."""
+    def can_predict(self, params: Mapping[str, float], tries: int) -> bool:
+        """Whether at least one of ``tries`` rows, spread over all, can be simulated; a check before thousands are."""
         chosen = np.unique(np.linspace(0, len(self.before) - 1, min(tries, len(self.before))).astype(np.int64))
         if not len(chosen):
             return False

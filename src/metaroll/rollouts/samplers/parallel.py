@@ -26,7 +26,7 @@ __all__ = ["ParallelRolloutSampler"]
 
 
 class ParallelRolloutSampler(EngineSampler, SamplerBase):
-    """Samples rollouts on several workers; what comes out does not depend on their number.
+    """Samples rollouts on several workers; the results do not depend on their number.
 
     Rollout ``i`` of call ``k`` of ``sample`` (both from 0) is the one of ``rollout(env, policy, seed=seed, sub_seed=k,
     sub_sub_seed=i)``; where a number of steps is requested, ``i`` counts from 1.
@@ -44,8 +44,8 @@ class ParallelRolloutSampler(EngineSampler, SamplerBase):
         pool: A pool to share, of ``num_workers`` workers, which ``close`` does not stop.
         options: Settings by name, in place of those of ``config``, e.g. ``max_steps=200``.
 
-    Workers end with ``close()``, at the end of a ``with`` block, or with the sampler. A pickled sampler starts workers
-    of its own where it is unpickled, and continues with the next call.
+    Workers end with ``close()``, at the end of a ``with`` block, or with the sampler. A pickled sampler starts its own
+    workers where it is unpickled, and continues with the next call.
 
     Attributes:
         env: The environment.
@@ -146,7 +146,7 @@ class ParallelRolloutSampler(EngineSampler, SamplerBase):
         if self.min_steps is None:
             return num_variations * -(-least // num_variations)
         limit = self.max_steps or self._engine.env_spec.max_episode_length
-        # What is sampled too much is dropped, so how many to begin with may depend on the workers.
+        # Surplus rollouts are dropped, so the initial number may depend on the workers.
         return max(least, self.num_workers if limit is None else -(-self.min_steps // limit))
 
     @contextlib.contextmanager

@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 _RTOL = 1e-5
-"""How far a parameter may be from what was commanded: NumPy's doubles go through float32 in ``sbi``."""
+"""Relative tolerance of a parameter: NumPy's doubles pass through float32 in ``sbi``."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class FailedSimulation:
 
     Attributes:
         domain_param: The parameters.
-        message: What happened.
+        message: The error.
         row: Place of the parameters in the call.
         rollout, segment: Which recorded rollout, and which of its segments, was simulated; -1: none was, since the
             parameters themselves are wrong.
@@ -94,7 +94,7 @@ def checked_values(dp_values: Any, names: Sequence[str]) -> np.ndarray:
 
     Raises:
         ShapeError: There are more or fewer than d parameters.
-        TypeError: They are no numbers.
+        TypeError: They are not numbers.
     """
     width = len(names)
     sets = dp_values.detach().cpu().numpy() if isinstance(dp_values, Tensor) else dp_values
@@ -162,7 +162,7 @@ def check_taken_over(recorded: StepSequence, source: EnvSource, values: np.ndarr
 
     Args:
         recorded: The rollout.
-        source: Of the environment in which it was made.
+        source: Source of the environment in which it was made.
         values: The commanded values, ``(d,)``.
         names: The d names.
 

@@ -103,7 +103,7 @@ class ParameterSamplingResult(Sequence[ParameterSample]):
 
 
 class ParameterExplorationSampler(EngineSampler):
-    """Rolls out many sets of policy parameters; what comes out does not depend on the number of workers.
+    """Rolls out many sets of policy parameters; the results do not depend on the number of workers.
 
     Each set acts in the same ``num_domains * num_init_states_per_domain`` pairs of a domain and an initial state, drawn
     anew for each call of ``sample``. Domains are drawn by the outermost wrapper that randomizes ``env`` (at random
@@ -234,7 +234,7 @@ class ParameterExplorationSampler(EngineSampler):
     def _checked_sets(self, param_sets: Any) -> torch.Tensor:
         if not isinstance(param_sets, torch.Tensor | np.ndarray):
             raise TypeError(f"param_sets must be a tensor or array (n, P), got {type(param_sets).__name__}")
-        # Tensors know no negative strides, which a reversed array has.
+        # Tensors do not support the negative strides of a reversed array.
         sets_given = np.ascontiguousarray(param_sets) if isinstance(param_sets, np.ndarray) else param_sets
         sets = torch.as_tensor(sets_given).detach().cpu().clone()
         length = self._engine.policy.acting_parameters().size

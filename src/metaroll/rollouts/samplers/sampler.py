@@ -52,7 +52,7 @@ class Closable(ABC):  # noqa: B024 (what is abstract differs)
     """Ends with ``close()`` or at the end of a ``with`` block."""
 
     def close(self) -> None:  # noqa: B027 (nothing to close by default)
-        """Free what the sampler holds."""
+        """Free the sampler's resources."""
 
     def __enter__(self) -> Self:
         return self
@@ -60,7 +60,7 @@ class Closable(ABC):  # noqa: B024 (what is abstract differs)
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # What cannot be closed must not hide why the block was left.
+        # An error while closing must not hide the error of the block.
         with contextlib.nullcontext() if error is None else contextlib.suppress(Exception):
             self.close()
 
@@ -139,7 +139,7 @@ class EngineSampler(Closable):
         engine = parts_of(EngineConfig, vars(config))
         self._engine = RolloutEngine(self._source, policy, config=engine, pool=pool, record_extras=True)
         try:
-            _ = self._engine.env_spec  # what makes no environment is refused here, not by workers later
+            _ = self._engine.env_spec  # reject an invalid environment here, rather than in a worker later
         except BaseException:
             self._engine.close()
             raise

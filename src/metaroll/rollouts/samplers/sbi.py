@@ -29,7 +29,7 @@ from metaroll.rollouts.configs import EngineConfig, FeaturesConfig, SimulationCo
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.engine.extras import module_mode
 from metaroll.rollouts.engine.reduction import Reduction
-from metaroll.rollouts.failures import DroppedRollout, what_failed
+from metaroll.rollouts.failures import DroppedRollout, drop_summary
 from metaroll.rollouts.samplers.param_sets import (
     FailedSimulation,
     check_taken_over,
@@ -204,7 +204,7 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
         failed: All simulations that have failed so far, a list of ``FailedSimulation``.
 
     Raises:
-        TypeError: A wrapper of ``env`` randomizes it, or ``rollouts_real`` is no list of ``StepSequence``.
+        TypeError: A wrapper of ``env`` randomizes it, or ``rollouts_real`` is not a list of ``StepSequence``.
         ShapeError: Rollouts have unequal lengths, or other widths than the environment.
         DataError: There is no such domain parameter, or no field that is needed.
         ValueError: A recorded action lies outside the bounds, segments have one step each, or there is no limit for
@@ -302,7 +302,7 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
 
         Raises:
             ShapeError: There are more or fewer than d parameters.
-            TypeError: They are no numbers.
+            TypeError: They are not numbers.
             ValueError: The environment does not take over the parameters (a wrapper that declares it may round them).
         """
         values = checked_values(dp_values, self.names)
@@ -328,11 +328,11 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
         return torch.from_numpy(features)
 
     def skip_call(self) -> None:
-        """Count a call whose simulations were kept from another time: the next one draws what it would after it."""
+        """Count a call whose simulations were stored earlier, so that the next call draws its own numbers."""
         self._calls += 1
 
     def target_features(self) -> Tensor:
-        """Features of the recorded rollouts themselves, float32 ``(1, R * F)``: what simulations are compared with.
+        """Features of the recorded rollouts, with which simulations are compared, float32 ``(1, R * F)``.
 
         Raises:
             ValueError: There are no ``rollouts_real``.
@@ -429,7 +429,7 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
             row = int(rows[place])
             params = dict(zip(self.names, values[row].tolist(), strict=True))
             where = divmod(part, segments)
-            self.failed.append(FailedSimulation(params, what_failed(entry), row, *where, entry.step, call))
+            self.failed.append(FailedSimulation(params, drop_summary(entry), row, *where, entry.step, call))
 
 
 class RealRolloutSamplerForSBI(RolloutSamplerForSBI):

@@ -1,4 +1,4 @@
-"""Where simulated segments of recorded rollouts start: in recorded states, or in those that were observed."""
+"""Initial states of simulated segments of recorded rollouts: recorded states, or states from observations."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["ObservedState", "SegmentStarts", "observed_states", "surely_observed
 ObservedState = Callable[[np.ndarray], np.ndarray]
 """From observations ``(N, O)`` to the states ``(N, S)`` that they show; NaN where one does not determine it."""
 _MOST_OFF = 3.0
-"""How many deviations what was measured may lie beside the truth: drawn starts, and bounds of what is shown."""
+"""Deviations by which a measurement may differ from the truth: for drawn starts, and for bounds of observations."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,7 +169,7 @@ def _chosen(
     states = []
     for recorded, name in zip(rollouts, names, strict=True):
         for begin, end in zip(*_edges(segments), strict=True):
-            segment = copy.deepcopy(recorded[begin:end])  # which it may change
+            segment = copy.deepcopy(recorded[begin:end])  # the function may change its argument
             state = array_of("what initial_state returns", initial_state(segment), "a state (S,)")
             if not np.isfinite(state).all():
                 raise ValueError(f"{name} must have finite states to start from, got {state} at step {begin}")

@@ -48,7 +48,7 @@ class SeriesEmbedding(Protocol):
 
     @property
     def requires_target_domain_data(self) -> bool:
-        """Whether each row also holds what was recorded in the target domain, beside what was simulated."""
+        """Whether each row also holds the recording in the target domain, besides the simulation."""
         ...
 
     def pack(self, data: Tensor) -> Tensor:
@@ -68,7 +68,7 @@ class ChangesEmbedding(SeriesEmbedding, Protocol):
 
 
 def check_embedding(embedding: Any) -> None:
-    """``TypeError`` unless ``embedding`` offers what is needed here."""
+    """Raise ``TypeError`` unless ``embedding`` has the required members."""
     if not isinstance(embedding, SeriesEmbedding):
         raise TypeError(
             "embedding must be an Embedding (e.g. BayesSimEmbedding(spec, dim_data)): a callable with pack(data), "
@@ -120,7 +120,7 @@ def channel_labels(spec: EnvSpec, state_field: str, entries: np.ndarray | None =
 
 
 def labeled_as(spec: EnvSpec, rollouts: Sequence[StepSequence]) -> EnvSpec:
-    """``spec`` with the labels of recorded columns, where it has none of its own: they go by their order."""
+    """``spec`` with the labels of recorded columns, in their order, if it has no labels itself."""
     own = (rollouts[0].rollout_info or {}).get("env_spec") if rollouts else None
     if not isinstance(own, EnvSpec):
         return spec

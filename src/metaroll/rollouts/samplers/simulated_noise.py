@@ -61,8 +61,8 @@ class SimulatedNoise:
     """From sets of parameters to deviations of noise.
 
     Args:
-        names: Of the columns of a set.
-        spec: Of the simulation.
+        names: Names of the columns of a set.
+        spec: Spec of the simulation.
         field: ``"states"`` or ``"observations"``: what is measured.
         sensors: Its visible parts.
 
@@ -92,7 +92,7 @@ class SimulatedNoise:
             check_number(name, params[name], 0.0)
 
     def by_set(self, values: np.ndarray) -> np.ndarray | None:
-        """Deviations for sets of parameters ``(B, d)``, ``(B, R or 1, C)``; ``None`` where there is none at all."""
+        """Deviations for sets of parameters ``(B, d)``, ``(B, R or 1, C)``; ``None`` if there is none at all."""
         if self._common is None or not (self._entry_of or self._common.any()):
             return None
         table = np.tile(np.atleast_2d(self._common), (len(values), 1, 1))

@@ -59,7 +59,7 @@ class TargetRecordings:
 
         Args:
             rollouts: A list of ``StepSequence``; not changed.
-            spec: Of the simulation, which must show and accept what was recorded.
+            spec: Spec of the simulation, which must show the recorded observations and accept the recorded actions.
             state_field: ``"states"`` or ``"observations"``.
             cut: From a number of steps to the steps of the segments.
             initial_state: From a segment to the state in which its simulation starts; ``None``: its first state.
@@ -110,7 +110,7 @@ class TargetRecordings:
 
         Args:
             stds: Its deviations, ``(S,)``, or ``(R, S)`` for rollouts with other ones.
-            seed: Of the noise.
+            seed: Seed of the noise.
         """
         series = self.series.copy()
         shown = series[:, :, : stds.shape[-1]]

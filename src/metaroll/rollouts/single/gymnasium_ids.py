@@ -31,7 +31,7 @@ def vector_of(
     """``num_envs`` simulations that are stepped as one.
 
     Args:
-        class_name: Of the environment in ``metaroll.envs.sims.catalog``.
+        class_name: Class name of the environment in ``metaroll.envs.sims.catalog``.
         num_envs: How many.
         autoreset_mode: See ``SlotsVectorEnv``.
         render_mode: Only ``None``: draw single environments.

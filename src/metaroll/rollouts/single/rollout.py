@@ -238,7 +238,7 @@ class _Renderer:
 
     Args:
         env: The environment.
-        mode: What to show.
+        mode: The displays to use.
         render_step: Number of steps from one picture to the next.
 
     Raises:
@@ -301,7 +301,7 @@ class _TimedPolicy(Policy):
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self.seconds = 0.0
-        """How long the last call took."""
+        """Duration of the last call."""
 
     def act(self, *args: Any, **kwargs: Any) -> Any:
         begun = time.perf_counter()

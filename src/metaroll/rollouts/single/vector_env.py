@@ -25,7 +25,7 @@ __all__ = ["SlotsVectorEnv"]
 class SlotsVectorEnv(VectorEnv):
     """Many environments for anything that takes Gymnasium's vector environments.
 
-    An environment with a batched simulator of its own is stepped as one; any other is a list of environments in this
+    An environment with its own batched simulator is stepped as one; any other is a list of environments in this
     process. Episode ``k`` of sub-environment ``i`` depends on its seed, ``k`` and its task alone, in every mode.
 
     Args:
@@ -151,7 +151,7 @@ class SlotsVectorEnv(VectorEnv):
         return self.call(name)
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Results of the method ``name`` of each sub-environment; of an attribute that is no method, its value."""
+        """Results of the method ``name`` of each sub-environment; of an attribute that is not a method, its value."""
         attributes = [_attribute(env, name) for env in self._envs(name)]
         return tuple(value(*args, **kwargs) if callable(value) else value for value in attributes)
 
@@ -281,7 +281,7 @@ def _nothing(observations: Any, contexts: Any) -> Any:
 
 
 def _to_choices(space: gymnasium.Space, actions: Any) -> Any:
-    """Gymnasium's batch of actions as ours: choices counted from 0, what is no array as objects."""
+    """Gymnasium's batch of actions in metaroll's form: choices counted from 0, other types than arrays as objects."""
     spaces = gymnasium.spaces
     if isinstance(space, spaces.Dict):
         return {name: _to_choices(part, actions[name]) for name, part in space.spaces.items()}
@@ -298,7 +298,7 @@ def _to_choices(space: gymnasium.Space, actions: Any) -> Any:
 
 
 def _for_gymnasium(space: gymnasium.Space, batch: Any) -> Any:
-    """Our batch of observations as Gymnasium's: in the types of the space, what is no array in a tuple."""
+    """A batch of observations in Gymnasium's form: in the types of the space, others than arrays in a tuple."""
     if isinstance(space, gymnasium.spaces.Dict):
         return {name: _for_gymnasium(part, batch[name]) for name, part in space.spaces.items()}
     if isinstance(space, gymnasium.spaces.Tuple):

@@ -17,7 +17,7 @@ from metaroll.rollouts.configs import check_address
 __all__ = ["check_answer"]
 
 _ANSWER_S = 3.0
-"""How long a cluster may take to answer."""
+"""Seconds that a cluster may take to answer."""
 
 _CURE = "check host and port (`ray start --head` prints them), that Ray runs there, and that no firewall is between"
 

@@ -69,7 +69,7 @@ _MOST_VIEWS = 64
 _MOST_OF_ERROR = 1 << 20
 """Bytes of an exception that travel; of a longer one its words."""
 
-_BEAT = struct.Struct("@dq")  # native: each number is one store, so that the parent never reads half of one
+_BEAT = struct.Struct("@dq")  # native: each number is a single store, so that the parent never reads half of one
 _PHASES = ("start", "idle", "call", "reset", "step", "send")
 
 
@@ -119,7 +119,7 @@ class Message(NamedTuple):
 
 
 def packed(kind: str, number: int, parts: Sequence[Buffer]) -> list[memoryview]:
-    """A message of this process, of at least one part, as it is sent."""
+    """The bytes of a message of this process, which has at least one part."""
     views = [memoryview(part).cast("B") for part in parts]
     first, *more = [view.nbytes for view in views]
     head = _HEAD.pack(_MAGIC, _VERSION, _KINDS.index(kind), os.getpid(), number, len(parts), first)
@@ -154,12 +154,12 @@ class Incoming:
         self._begin()
 
     def receive(self) -> Message:
-        """The next message; with a non-blocking socket, what has come of it is kept.
+        """The next message; with a non-blocking socket, an incomplete message is kept.
 
         Raises:
             BlockingIOError: Not all of it is there yet.
             EOFError: The other side has closed.
-            FrameError: It is no message of the sender.
+            FrameError: It is not a message of the sender.
         """
         while True:
             while self._space:
@@ -228,7 +228,7 @@ class BeatWriter:
     def __init__(self, fd: int) -> None:
         # Views, since this is called at every step: writing through them takes a third of the time of struct.
         self._write_to(mmap.mmap(fd, mmap.PAGESIZE))
-        # A fork that continues must not make this process seem alive.
+        # A surviving fork must not make this process seem alive.
         os.register_at_fork(after_in_child=lambda: self._write_to(bytearray(_BEAT.size)))
 
     def _write_to(self, memory: mmap.mmap | bytearray) -> None:
@@ -284,7 +284,7 @@ def encode_command(
 
 
 def heartbeat_of(namespace: GlobalNamespace) -> Callable[[str], None] | None:
-    """The function to which a long function of the engine reports its phase; ``None`` where there is none."""
+    """The function to which a long function of the engine reports its phase; ``None`` if there is none."""
     return namespace._heartbeat
 
 
@@ -308,7 +308,7 @@ def run_command(namespace: GlobalNamespace, blob: Buffer) -> tuple[str, list[Buf
     except KeyboardInterrupt as error:
         if not in_worker:
             raise
-        return "error", [_encode_failure(error)]  # workers ignore the signal: the function has raised it by itself
+        return "error", [_encode_failure(error)]  # workers ignore the signal, so the function itself has raised it
     except BaseException as error:
         return "error", [_encode_failure(error)]
 
@@ -317,7 +317,7 @@ def seed_worker(namespace: GlobalNamespace, seed: int | None) -> None:
     """From now on functions of this worker draw from a seeded stream where they use global generators.
 
     It continues from call to call, and is in place while a function runs only: in the serial pool the caller's own
-    generators stay as they are. ``None`` ends that.
+    generators stay unchanged. ``None`` ends that.
     """
     from metaroll.seeding import GlobalStream, effective_seed  # loads torch, which not every worker needs
 
@@ -379,7 +379,7 @@ def _encode_failure(error: BaseException) -> bytes:
         pickle.loads(payload)  # some exceptions pickle but do not unpickle
     except Exception:
         return cloudpickle.dumps(nameless)
-    # Those of rollouts bring their plans, which may hold a policy's parameters.
+    # Errors of rollouts contain their plans, which may hold a policy's parameters.
     return payload if len(payload) < _MOST_OF_ERROR or isinstance(error, RolloutError) else cloudpickle.dumps(nameless)
 
 

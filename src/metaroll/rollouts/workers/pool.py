@@ -1,4 +1,4 @@
-"""THE workers: a pool that runs functions in processes (or in this one), replaces what dies, never hangs."""
+"""The pool of workers: it runs functions in processes (or in this one), replaces workers that die, and never hangs."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ class SamplerPool:
             raise
 
     def forget(self, key: str) -> None:
-        """New workers no longer get what was kept under ``key``."""
+        """New workers no longer get the function kept under ``key``."""
         self._init_jobs.pop(key, None)
 
     def run_later(self, func: Callable[..., Any], *args: Any) -> None:
@@ -333,7 +333,7 @@ class _NumberedRuns:
 
     def more(self) -> Job | None:
         """The next run, or ``None`` if those that were started suffice."""
-        # Enough as soon as any finished runs are: with those before them, still running, there is no less.
+        # Enough as soon as the finished runs suffice: earlier ones that still run can only add to them.
         if self._collected >= self._need and self._started >= self._least:
             return None
         self._started += 1

@@ -27,7 +27,7 @@ _CHECK_S, _LOST_S = 5.0, 12.0
 whole one, Ray ends us)."""
 
 _END_S = 2.0
-"""How long it is waited for what tidies up after a cluster was lost."""
+"""Seconds to wait for the clean-up after a cluster was lost."""
 
 _T = TypeVar("_T")
 
@@ -41,7 +41,7 @@ _current: RaySession | None = None
 class RaySession:
     """Ray as this process uses it, from the first pool that joins to the last one that leaves.
 
-    What the program has connected by itself is used as it is, and left running. What was started or connected here
+    What the program has connected by itself is used unchanged, and left running. What was started or connected here
     ends with the last pool.
 
     Attributes:
@@ -172,7 +172,7 @@ class RaySession:
         )
 
     def leave(self) -> None:
-        """A pool goes; the last one ends what was started here."""
+        """A pool leaves; the last one ends everything that was started here."""
         global _current
         with _lock:
             self.users -= 1
@@ -198,7 +198,7 @@ class RaySession:
         for name in _settings().keys() - self._environment.keys():
             del os.environ[name]
         os.environ.update(self._environment)
-        _read_settings_anew()
+        _reload_settings()
 
 
 def join(address: str | None, num_cpus: int) -> RaySession:
@@ -258,14 +258,14 @@ def _asks_for_token(target: str | None) -> bool | None:
 
 
 def _match_authentication(target: str | None, wants_token: bool | None) -> None:
-    """Take part in a cluster's authentication, which Ray does by itself for clusters that it has found itself.
+    """Set up authentication with a cluster, which Ray does itself only for clusters that it has discovered.
 
     ``ray start --head`` demands tokens wherever an earlier Ray has left one.
     """
     mode = os.environ.get(_MODE)
     if wants_token and mode is None:
         os.environ[_MODE] = "token"  # put back when it ends
-        _read_settings_anew()
+        _reload_settings()
     elif wants_token is not None and mode is not None and wants_token != (mode.lower() == "token"):
         wanted = "wants a token (`ray get-auth-token` prints it)" if wants_token else "was started without tokens"
         raise ClusterError(f"the Ray cluster at {target} {wanted}, but {_MODE}={mode} is set here: unset {_MODE}")
@@ -345,7 +345,7 @@ def _settings() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name.startswith("RAY_") or name == "PYTHONBREAKPOINT"}
 
 
-def _read_settings_anew() -> None:
+def _reload_settings() -> None:
     """Make Ray forget the values of its variables while its own cluster ran here.
 
     A new cluster of ``ray.init`` turns authentication by token on. A process that still expects it afterwards takes no

@@ -29,7 +29,7 @@ _DEAF_S = 10.0
 """An actor that has not answered for so long counts as stopped: it has nothing else to do."""
 
 _ROOM_S = 15.0
-"""How long a worker waits for a processor of its own; then it shares processors."""
+"""Seconds that a worker waits for its own processor, before it shares one."""
 
 _LARGE = 100_000
 """Commands of at least this many bytes go through the object store, where they are sent to each node once."""
@@ -40,7 +40,7 @@ _FIRST = Health("start", 0.0, False, 0)
 
 
 class RayWorker:
-    """The actor: hands commands to a worker process beside it, and hands back what this answers."""
+    """The actor: passes commands to a worker process beside it, and returns its answers."""
 
     def __init__(self, version: str, paths: list[str], folder: str | None) -> None:
         if version != __version__:
@@ -74,11 +74,11 @@ class _Remote:
     question: Any
     """Reference to the answer that is waited for; the first one comes when the actor is up."""
     begun: float = field(default_factory=time.monotonic)
-    """When it was started, or given what it runs."""
+    """Time when it was started, or got its current command."""
     asked_at: float = field(default_factory=time.monotonic)
     report: Health | None = None
     task: Any = None
-    """Reference to the result of what it runs."""
+    """Reference to the result of the current command."""
     blob: bytes = b""
     """The command it runs, encoded."""
 
@@ -111,7 +111,7 @@ class RayTransport:
     def send(self, worker: int, blob: bytes) -> None:
         self._check_alive()
         if self._remotes[worker] is None:  # lost while it was idle
-            self._start_anew(worker)
+            self._start_again(worker)
         self._submit(self._remote(worker), blob)
 
     def wait(self, timeout: float) -> list[Event]:
@@ -149,7 +149,7 @@ class RayTransport:
     def restart(self, worker: int) -> None:
         self._check_alive()
         self._drop(worker)
-        self._start_anew(worker)
+        self._start_again(worker)
 
     def close(self) -> None:
         if self._closed or os.getpid() != self._owner:
@@ -190,7 +190,7 @@ class RayTransport:
         self._remotes[worker] = self._session.call(start)
         self.starts[worker] += 1
 
-    def _start_anew(self, worker: int) -> None:
+    def _start_again(self, worker: int) -> None:
         self._session.check_head(needed=True)
         self._start(worker, reserves=self._session.free_cpus >= 1)
 
@@ -199,7 +199,7 @@ class RayTransport:
         remote.task = remote.actor.run.remote(self._stored_once(blob) if len(blob) >= _LARGE else blob)
 
     def _stored_once(self, blob: bytes) -> Any:
-        """A reference to a large command; what is kept for all workers is the same object for each of them."""
+        """A reference to a large command; commands for all workers share one object."""
         entry = self._stored.pop(id(blob), None)
         if entry is None:
             while len(self._stored) >= _MOST_STORED:
@@ -254,7 +254,7 @@ class RayTransport:
 
 
 def _own_paths() -> list[str]:
-    """Where this process finds modules that are not installed; a node may have others installed elsewhere."""
+    """Folders in which this process finds modules that are not installed; other nodes may have them elsewhere."""
     installed = tuple({os.path.realpath(prefix) + os.sep for prefix in (sys.prefix, sys.base_prefix)})
     paths = [path or os.getcwd() for path in sys.path]
     return [path for path in paths if not os.path.realpath(path).startswith(installed)]

@@ -1,4 +1,4 @@
-"""One call of a pool: hands jobs to idle workers, replaces what dies or falls silent, and collects what comes back."""
+"""One call of a pool: gives jobs to idle workers, replaces those that die or fall silent, and collects results."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class Schedule:
         self.pinned: dict[int, deque[Job]] = {worker: deque() for worker in range(self.transport.num_workers)}
         self.restoring: dict[int, deque[Job]] = {}
         self.failed_starts = [0] * self.transport.num_workers
-        """How often each worker was lost before it was ready for a job."""
+        """Number of times that each worker was lost before it was ready for a job."""
         self.report: str | None = None
         """The status of the workers when one was given up last."""
         for job in jobs:
@@ -229,7 +229,7 @@ class Schedule:
                 self._replace(worker, f"it {doing} for {health.silent_s:.0f} s", hint)
 
     def _replace(self, worker: int, reason: str, hint: str, job: Job | None = None) -> None:
-        """Start a fresh worker, and try again what the lost one did: ``job``, or what it is running."""
+        """Start a new worker, and retry the job of the lost one: ``job``, or the one that it was running."""
         table = format_workers(self.status())
         running = self.running.pop(worker, None)
         if job is None:
@@ -251,7 +251,7 @@ class Schedule:
             self._put_back(job)
 
     def _put_back(self, job: Job) -> None:
-        """A job of a lost worker waits again; what every fresh worker runs is run anyway."""
+        """Queue the job of a lost worker again; functions for every new worker run anyway."""
         if job.worker is not None and job.index >= 0:
             self.pinned[job.worker].appendleft(job)
         elif job.index >= 0:

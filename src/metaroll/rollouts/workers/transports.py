@@ -1,4 +1,4 @@
-"""How messages reach workers: not at all (serial), or over sockets to subprocesses; ``ray_transport`` is the third."""
+"""Transports of messages to workers: in this process (serial), or over sockets to subprocesses."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from metaroll.rollouts.workers.worker_main import BAD_CONNECTION
 __all__ = ["Health", "ProcessTransport", "SerialTransport", "Transport"]
 
 _EXIT_S = 1.0
-"""How long the exit status of a worker whose socket has closed is waited for."""
+"""Seconds to wait for the exit status of a worker whose socket has closed."""
 
 _READ_S = 1.0
-"""After so long a worker has read what was sent, usually."""
+"""Seconds after which a worker has usually read a command."""
 
 _ONE_THREAD: dict[str, str | None] = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-"""As many busy threads as workers, and the same bits for any number of cores."""
+"""One thread per worker: there are as many busy threads as workers, and the same bits for any number of cores."""
 
 
 class Health(NamedTuple):
@@ -57,7 +57,7 @@ class Transport(Protocol):
 
     num_workers: int
     starts: list[int]
-    """How often each worker was started."""
+    """Number of starts of each worker."""
 
     def send(self, worker: int, blob: bytes) -> None: ...
 
@@ -206,7 +206,7 @@ class ProcessTransport:
         phase, heartbeat = child.heartbeat.read()
         silent = time.monotonic() - max(heartbeat, child.last_sign)
         if phase == "idle" and self._busy[worker]:
-            # The command has not been read yet; one that was sent and is not read was taken by something else.
+            # The command was not read yet; if it was sent and is not there any more, something else has read it.
             phase = "call" if child.out or silent < _READ_S else "send"
         elif phase != "start" and not self._busy[worker]:
             phase = "idle"  # its result is here already
@@ -251,10 +251,10 @@ class ProcessTransport:
             child.release()
 
     def _lost(self, worker: int) -> Event:
-        # Its socket closes a moment before it can be asked why it ended.
+        # The socket closes a moment before the exit status is available.
         code = self._child(worker).process.wait(_EXIT_S)
         self._drop(worker)
-        # Of one that lives on, or has noticed itself, something has closed the socket.
+        # If the worker still runs, or has noticed it itself, something else has closed the socket.
         return Event(worker, "lost", "its connection ended" if code in (None, BAD_CONNECTION) else ending(code))
 
     def _misunderstood(self, worker: int, why: str) -> Event:

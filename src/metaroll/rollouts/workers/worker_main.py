@@ -21,7 +21,7 @@ def main() -> None:
     """Serve commands until the parent closes the socket."""
     _, socket_fd, heartbeat_fd = (sys.argv[0], *map(int, sys.argv[1:]))
     for fd in (socket_fd, heartbeat_fd):
-        os.set_inheritable(fd, False)  # what environments start must not hold them open
+        os.set_inheritable(fd, False)  # children of environments must not hold them open
     from metaroll.rollouts.workers.messages import BeatWriter, GlobalNamespace, Incoming, packed, run_command, send_some
 
     # Rollouts are many small objects that live until they are sent: searching them for cycles is wasted time.
@@ -40,7 +40,7 @@ def main() -> None:
                 _leave(BAD_CONNECTION)
             heartbeat("call")
             kind, parts = run_command(namespace, command.parts[0])
-            if os.getpid() != own:  # a fork of this process has come back out of an environment, with all that is open
+            if os.getpid() != own:  # an environment has forked this process, and the child returned
                 os._exit(0)
             heartbeat("send")
             if not os.path.samestat(known, os.fstat(socket_fd)):  # an environment has closed, and opened, descriptors

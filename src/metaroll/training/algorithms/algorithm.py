@@ -1,4 +1,4 @@
-"""An algorithm as a row: its name, its settings, how it is built, and how its runs are described."""
+"""The description of an algorithm: its name, its options, how it is built, and texts about its runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from metaroll.types import EnvUpdate
 __all__ = ["API", "Algorithm", "Values", "Work"]
 
 API = 1
-"""Version of this interface: another number where rows written before no longer work."""
+"""Version of this interface; it changes when rows for an earlier version no longer work."""
 
 Values = Mapping[str, Any]
 """A value for each option of a run, or of an algorithm, by name."""
@@ -28,18 +28,18 @@ Values = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Work:
-    """The amount of work of a run; rollouts are never cut, so that there may be more steps.
+    """The amount of work of a run. Rollouts are never cut, so there may be more steps.
 
     Attributes:
         initial_steps: Environment steps before the first update.
         epoch_steps: Environment steps of each epoch.
         epoch_updates: Gradient steps of each epoch.
-        initial: A text for the first of them.
+        initial: Text about ``initial_steps``, with ``{}`` for the number.
         at_most: An epoch is a number of episodes, so ``epoch_steps`` is an upper bound.
 
     Raises:
-        TypeError: A number is no integer, or ``initial`` no text.
-        ValueError: A number is too small (no epoch is without steps), or ``initial`` cannot take one.
+        TypeError: A number is not an integer, or ``initial`` is not a string.
+        ValueError: A number is too small (an epoch has at least one step), or ``initial`` has no ``{}`` for a number.
     """
 
     initial_steps: int
@@ -60,7 +60,7 @@ class Work:
             raise ValueError(expected) from error
 
     def epochs_for(self, env_steps: int) -> int:
-        """The fewest epochs that take ``env_steps``, at least one."""
+        """The smallest number of epochs with at least ``env_steps`` steps; at least one."""
         return max(1, -(-(env_steps - self.initial_steps) // self.epoch_steps))
 
 
@@ -68,11 +68,11 @@ def _environment(given: BuildOptions, train: Any) -> Any:
     return train[0] if isinstance(train, list) else given.env
 
 
-def _as_it_is(env: Any, config: Values) -> Any:
+def _unchanged(env: Any, config: Values) -> Any:
     return env
 
 
-def _none_settled(values: Values, given: Collection[str]) -> Values:
+def _no_settled_values(values: Values, given: Collection[str]) -> Values:
     return {}
 
 
@@ -94,43 +94,47 @@ def _not_ended(algo: Any) -> tuple[int, str] | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Algorithm:
-    """All that commands and other callers need to know of one algorithm.
+    """Everything that commands and other callers need to know about one algorithm.
 
-    With its defaults it is one that does not adapt, in one environment, in random domains of it, or in the tasks of a
-    family, as options ``randomize``, ``randomize_param``, ``num_train_tasks`` and ``num_test_tasks`` define.
+    The defaults describe an algorithm that does not adapt. It trains in one environment, in random domains of it, or in
+    the tasks of a family, by the options ``randomize``, ``randomize_param``, ``num_train_tasks`` and
+    ``num_test_tasks``.
 
     Attributes:
         name: Its name for users.
-        configs: Configs of its options, of which the first counts where two have a field.
+        configs: Classes of its options; if two have the same field, the first one counts.
         learner: The documented class.
-        build: The learner of environment and options, of what ``tasks`` gave to train in, and of held-out tasks; all
-            its randomness comes from the seed.
-        work: The work of a run with these values of the algorithm's options.
+        build: Builds the learner from the environment and options, the training tasks (the first result of ``tasks``),
+            and the held-out tasks. All its randomness comes from the seed.
+        work: The amount of work of a run with these values of the algorithm's options.
         amount: The size of an epoch of a learner, or of the run, in a few words.
-        api: Version of the interface that the row was written for (``API``); ours may leave it out.
+        api: Version of the interface that the row was written for (``API``); rows of metaroll may leave it out.
         purpose: The purpose of the algorithm, in a few words that follow its name.
-        filled: Names of fields of the configs that ``build`` fills itself: they are no options.
-        common: Option name -> value, where a config has no, or another, default.
+        filled: Names of fields of the configs that ``build`` sets itself, so that they are not options.
+        common: Option name -> value, for options whose config has no default or another one.
         presets: Name of an environment -> values that are known to work there, instead of ``common``.
         adapts: Whether it adapts to each task, and is evaluated before and after that.
-        sizes: Values of options that follow from an environment; ``ValueError`` where the algorithm cannot learn there.
-        tasks: The training tasks (``None``: the nominal environment), and held-out tasks (none: as it is); the second
-            argument is another number of held-out tasks than the options ask for, or ``None``.
+        sizes: Values of options that follow from an environment; raises ``ValueError`` if the algorithm cannot learn
+            there.
+        tasks: The training tasks (``None``: the nominal environment), and the held-out tasks (if empty, evaluations use
+            the nominal environment). The second argument replaces the number of held-out tasks of the options, unless
+            it is ``None``.
         environment: The environment of the runner: the nominal environment, or that of a family with its first task.
-            Evaluations do not see it: they are in the environment that the user has named, or in held-out tasks, and
-            of a learner that adapts in its ``evaluation_env``. So it may vary what is trained in (e.g. draw domains at
-            every reset), and must not change spaces, rewards or endings, which returns are counted by: an environment
-            that does is one of the user's, or a family (entry point ``metaroll.environments``).
-        seen_env: An environment of one task, which stays the caller's, as policies of the algorithm see it; the second
-            argument is the configuration of the run.
-        seen_hint: The hint where policies see more than an environment shows as it is.
-        settled: Values that follow from those of other options, unless they are given (by the names in the second
+            Evaluations do not use it, but the user's environment or held-out tasks, and for a learner that adapts its
+            ``evaluation_env``. So it may vary the training (e.g. draw domains at every reset), but must not change
+            spaces, rewards or endings, which define returns; an environment that does is the user's own, or a family
+            (entry point ``metaroll.environments``).
+        seen_env: Wraps an environment of one task as policies of the algorithm see it; the environment remains the
+            caller's to close. The second argument is the configuration of the run.
+        seen_hint: The hint for callers if policies see more than the environment itself shows.
+        settled: Values that follow from those of other options, unless they were set (their names are the second
             argument).
         follows_epochs: Options that a preset sets to the number of its epochs, and that follow the epochs of the run.
-        largest_batch: Maximum number of rows that pass the networks in one gradient step; 0 where none is taken.
-        notes: Notes for the user before this many epochs are trained; usually nothing.
+        largest_batch: Maximum number of rows that pass the networks in one gradient step; 0 without gradient steps.
+        notes: Notes for the user before training for this number of epochs; usually empty.
         summary_values: Further numbers of an evaluation with returns ``(tasks, episodes)``.
-        ended_early: After how many epochs a learner has ended by itself, and why; ``None`` if it has not.
+        ended_early: Number of epochs after which a learner has stopped on its own, and the reason; ``None`` if it has
+            not.
     """
 
     name: str
@@ -148,9 +152,9 @@ class Algorithm:
     sizes: Callable[[EnvSource], Values] = env_sizes
     tasks: Callable[[BuildOptions, int | None], tuple[Any, list[EnvUpdate]]] = training_tasks
     environment: Callable[[BuildOptions, Any], Any] = _environment
-    seen_env: Callable[[Any, Values], Any] = _as_it_is
+    seen_env: Callable[[Any, Values], Any] = _unchanged
     seen_hint: str = ""
-    settled: Callable[[Values, Collection[str]], Values] = _none_settled
+    settled: Callable[[Values, Collection[str]], Values] = _no_settled_values
     follows_epochs: tuple[str, ...] = ()
     largest_batch: Callable[[Values], int] = _no_batch
     notes: Callable[[BuildOptions, int], list[str]] = _no_notes
@@ -163,7 +167,7 @@ class Algorithm:
         return MetaEvaluator if self.adapts else PolicyEvaluator
 
     def idle(self, env: EnvSource, values: Values) -> dict[str, str]:
-        """Options that change nothing, beside those whose fields declare it: name -> why.
+        """Options that have no effect, besides those whose fields declare it: name -> reason.
 
         Args:
             env: The environment.

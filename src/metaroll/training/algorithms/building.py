@@ -44,7 +44,7 @@ __all__ = [
 
 _HELD_OUT = 20
 _NO_MEMORY = ("DefaultCPUAllocator: ", "CUDA error: out of memory")
-"""Errors of torch without a type of their own."""
+"""Texts of torch's errors that have no type of their own."""
 _RANDOMIZERS = {"default": default_randomizer, "conservative": conservative_randomizer}
 
 
@@ -58,9 +58,9 @@ class BuildOptions:
         seed: Seed of networks and training.
         task_seed: Seed of the training and held-out tasks; ``None`` means ``seed``.
         hidden_sizes: Hidden layers of the networks.
-        init: How weights are initialized.
-        device: Where gradient steps run.
-        epochs: How long training lasts; ``None`` where that is not known.
+        init: Initialization of weights.
+        device: Device of gradient steps.
+        epochs: Length of training in epochs; ``None`` if unknown.
         held_out: Whether held-out tasks are ``"independent"`` of the number of training tasks, or drawn
             ``"after_training"`` tasks.
     """
@@ -82,16 +82,16 @@ class BuildOptions:
 
     @property
     def seed_of_tasks(self) -> int:
-        """Seed that tasks are drawn from."""
+        """Seed of the tasks."""
         return self.seed if self.task_seed is None else self.task_seed
 
     @classmethod
     def of(cls, config: Mapping[str, Any], env: EnvSource) -> BuildOptions:
         """The part of a run's configuration (sections ``run`` and ``algorithm``) that building in ``env`` needs.
 
-        Options have the names that they have now: what reads a file of a run sees to that (``current_names``).
+        Options must have their current names: readers of run files take care of that (``current_names``).
         """
-        # What has been kept without a word of them is older than the way in which tasks are held out now.
+        # Configurations without this entry are from before the current way of holding out tasks.
         run = {"held_out": "after_training", **config["run"], "hidden_sizes": tuple(config["run"]["hidden_sizes"])}
         names = [field.name for field in fields(cls) if field.name not in ("env", "values")]
         return cls(env=env, values=config["algorithm"], **{name: run[name] for name in names})
@@ -109,16 +109,16 @@ def is_discrete(spec: EnvSpec) -> bool:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory for an array, in this machine or on a device, is what was missing."""
+    """Whether an error means that memory for an array was missing, in this machine or on a device."""
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or (
         isinstance(error, RuntimeError) and any(text in str(error) for text in _NO_MEMORY)
     )
 
 
 def family_sizes(env: EnvSource) -> dict[str, Any]:
-    """The sizes of a task family: numbers of tasks and steps, what a test may observe, and what it scores.
+    """Values that follow from a task family: numbers of tasks and steps, and the observed and the scored reward.
 
-    Where the tasks are all there are, an evaluation has as many repetitions as a verdict takes.
+    If the family has a fixed, finite set of tasks, an evaluation has the number of repetitions that a verdict needs.
     """
     family = env.family
     repeated = {"repetitions": FEWEST_TASKS} if family.all_tasks else {}
@@ -133,7 +133,7 @@ def family_sizes(env: EnvSource) -> dict[str, Any]:
 
 
 def env_sizes(env: EnvSource) -> dict[str, Any]:
-    """Numbers that follow from the environment: its time limit, or ``family_sizes``."""
+    """Values that follow from the environment: its time limit, or ``family_sizes``."""
     if env.is_varied:
         return family_sizes(env)
     limit = env.spec.max_episode_length
@@ -145,9 +145,9 @@ def training_tasks(given: BuildOptions, num_test: int | None = None) -> tuple[An
     """The training tasks (``None``: the nominal environment), and held-out tasks or domain parameters.
 
     Args:
-        given: The environment, the seed of the tasks, and options ``randomize``, ``randomize_param``,
-            ``num_train_tasks`` (of a family) and ``num_test_tasks``, as far as the algorithm has them.
-        num_test: Instead of ``num_test_tasks``.
+        given: The environment, the seed of the tasks, and those of the options ``randomize``, ``randomize_param``,
+            ``num_train_tasks`` (of a family) and ``num_test_tasks`` that the algorithm has.
+        num_test: Number of held-out tasks; ``None`` means ``num_test_tasks``.
     """
     env, seed, values = given.env, given.seed_of_tasks, given.values
     randomize, ranges = values.get("randomize", "none"), values.get("randomize_param", ())
@@ -174,11 +174,11 @@ def family_tasks(given: BuildOptions, num_test: int | None = None) -> tuple[list
 
 
 _EXAMPLES = {"CartPole-v1": "length=0.3:0.7", "Pendulum-v1": "g=9:11", "MountainCar-v0": "gravity=0.002:0.003"}
-"""Parameters that may vary in environments of first tries, as the option that varies them."""
+"""Examples of the option that varies parameters, for environments that beginners try first."""
 
 
 def _randomizer(env: EnvSource, randomize: str, texts: Sequence[str], generator: int) -> DomainRandomizer:
-    """The usual ranges of ``env``, or those of ``texts``, both ends of which ``env`` has accepted."""
+    """The randomizer over the usual ranges of ``env``, or over those of ``texts``, whose ends ``env`` must accept."""
     if texts:
         ranges = parse_ranges(texts)
         with contextlib.closing(env.make()) as made, about_option("randomize_param"):
@@ -196,7 +196,11 @@ def _randomizer(env: EnvSource, randomize: str, texts: Sequence[str], generator:
 
 
 def parse_ranges(texts: Sequence[str], option: str = "") -> dict[str, tuple[float, float]]:
-    """Name -> (low, high) of each text ``NAME=LOW:HIGH`` of ``option``, which errors name (``randomize_param``).
+    """Parse texts ``NAME=LOW:HIGH`` into name -> (low, high).
+
+    Args:
+        texts: The texts.
+        option: Name of their option in errors; empty means ``randomize_param``.
 
     Raises:
         ValueError: A text has another form, or two have the same name.
@@ -219,7 +223,7 @@ def parse_ranges(texts: Sequence[str], option: str = "") -> dict[str, tuple[floa
 
 # ---------------------------------------------------------------------------------------------------------- arguments
 def common_arguments(given: BuildOptions, test: Sequence[EnvUpdate]) -> dict[str, Any]:
-    """Arguments that all learners take: the sampler of held-out tasks, and the seed."""
+    """Arguments common to all learners: the sampler of held-out tasks, and the seed."""
     return {
         "test_env_sampler": FixedTaskSampler(test) if test else None,
         "seed": derive_seed("algorithm", given.seed),
@@ -227,17 +231,17 @@ def common_arguments(given: BuildOptions, test: Sequence[EnvUpdate]) -> dict[str
 
 
 def network_generator(given: BuildOptions) -> torch.Generator:
-    """Where initial weights come from."""
+    """The generator of initial weights."""
     return torch_generator(derive_seed("networks", given.seed))
 
 
 def own_body(spec: EnvSpec, given: BuildOptions, generator: torch.Generator) -> OwnBody | None:
-    """The network of the user's own that option ``policy`` names, as ``encoder`` of a policy; ``None`` without one.
+    """The user's network that the option ``policy`` names, as ``encoder`` of a policy; ``None`` without one.
 
     Args:
         spec: Spaces that the policy sees.
         given: The options.
-        generator: Where initial weights come from; without such a network, nothing is drawn.
+        generator: Source of initial weights; nothing is drawn without such a network.
     """
     name = given.values.get("policy")
     return None if name is None else as_body(load_network(name), spec, generator)
@@ -250,11 +254,11 @@ def make_policy(
 
     Args:
         spec: The spaces.
-        given: Hidden layers and initialization, or a network of the user's own in place of the hidden layers.
+        given: Hidden layers and initialization, or the user's network in place of the hidden layers.
         network: ``"gru"`` (as wide as the first hidden layer) or ``"mlp"``.
-        activation: Of the hidden layers of an ``"mlp"``.
-        generator: Where initial weights come from.
-        of_box: Arguments of policies whose actions are a Box.
+        activation: Activation of the hidden layers of an ``"mlp"``.
+        generator: Source of initial weights.
+        of_box: Further arguments for policies whose actions are a Box.
     """
     sizes: tuple[int, ...] = given.hidden_sizes
     options: dict[str, Any] = {"init": given.init, "generator": generator}

@@ -1,6 +1,6 @@
-"""Evolution by name: CMA-ES, CEM, ARS and plug-ins, in an environment, random domains or tasks of it.
+"""Rows of evolutionary algorithms: CMA-ES, CEM, ARS and plug-ins, in an environment, random domains or tasks of it.
 
-Hill climbing is one of them without tasks: random domains are those of an environment that randomizes itself.
+Hill climbing has no tasks: its random domains come from an environment that randomizes itself.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from metaroll.types import EnvSpec, EnvUpdate
 __all__ = ["ROWS", "search_row"]
 
 _USUAL_CANDIDATES = 12
-"""Candidates of an epoch, where their number follows from the policy's: 4 + 3 ln P of a few parameters."""
+"""Candidates per epoch if their number, 4 + 3 ln P, depends on the number P of parameters, which is unknown yet."""
 _USUAL_PARAMETERS = 15
-"""Assumed before there is a policy; 15 parameters give 12 candidates."""
+"""P assumed before there is a policy: 15 parameters give 12 candidates."""
 _HILL_CLIMBING = "hill-climbing"
 Kind = type[SearchLearner[Any]]
 
 
 def _common_arguments(name: str, spec: EnvSpec, given: BuildOptions, test: Sequence[EnvUpdate]) -> dict[str, Any]:
-    """The policy that is searched, and what all learners are given."""
+    """The policy whose parameters are searched, and the arguments common to all learners."""
     networks = parts_of(TanhNetworks, given.values)
     if given.device != "cpu":
         device = option_name("device")
@@ -103,13 +103,13 @@ def _row(
     search: type[Any] | None = None,
     amount: Callable[[Any, Values], str] = _amount,
 ) -> Algorithm:
-    """A search.
+    """The row of a search.
 
     Args:
         name: Its name.
         learner: Class of the learner.
-        num_candidates: Candidates of an epoch.
-        search: Class of the search, whose settings are options; ``None`` where the learner's config has them all.
+        num_candidates: Number of candidates per epoch.
+        search: Class of the search, whose settings are options; ``None`` if the learner's config has them all.
         amount: See ``Algorithm``.
     """
     return Algorithm(
@@ -142,7 +142,7 @@ def _build_climber(given: BuildOptions, train: Any, test: Sequence[EnvUpdate]) -
 
 
 def _randomizing(given: BuildOptions, train: Any) -> Any:
-    """The sampler draws domains from the wrapper that randomizes the environment."""
+    """The constructor of an environment that randomizes itself, from whose wrapper the sampler draws domains."""
     return given.env if train is None else functools.partial(_randomized, given.env, train)
 
 
@@ -167,12 +167,12 @@ def _amount_of_climber(algo: HillClimbing, values: Values) -> str:
 
 
 def search_row(name: str, search: type[Any], **more: Any) -> Algorithm:
-    """The row of a search that is a plug-in: an ``Evolution`` by it.
+    """The row of a search that is a plug-in: an ``Evolution`` with that search.
 
     Args:
         name: Its name.
         search: Its class, a config and a ``Search``.
-        more: Other members of the row.
+        more: Other attributes of the row.
     """
 
     def num_candidates(values: Values) -> int:

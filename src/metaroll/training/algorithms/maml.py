@@ -1,4 +1,4 @@
-"""MAML, ProMP and DICE by name: their networks, and the tasks that they learn in."""
+"""Rows of MAML, ProMP and DICE: their networks and tasks."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _OUTERS: dict[str, type[Any]] = {
 
 
 def _settled(values: Values, given: Collection[str]) -> Values:
-    """Evaluations take all inner steps that are learned for."""
+    """At least as many adaptation rounds in evaluations as there are inner steps in training."""
     rounds, steps = values["adaptation_rounds"], values["num_inner_steps"]
     return {} if "adaptation_rounds" in given or rounds is None else {"adaptation_rounds": max(rounds, steps)}
 
@@ -50,7 +50,7 @@ def _notes(given: BuildOptions, epochs: int) -> list[str]:
     if known is None or drawn <= known:
         return []
     family = given.env.family
-    if family.all_tasks or family.same_tasks:  # there are no more
+    if family.all_tasks or family.same_tasks:  # the family has no further tasks
         return []
     more = option_text("num_train_tasks", drawn)
     return [f"every epoch draws {drawn} tasks (meta_batch_size) of {known}: some repeat; {more} has as many"]
@@ -99,7 +99,7 @@ def _only_chosen(values: Values) -> OuterUpdate:
 
 
 def _refuse_foreign_options(kind: type[OuterUpdate], values: Values) -> None:
-    """Error if an option of another kind of update was given, which would change nothing."""
+    """Raise ``ValueError`` if an option of another outer update was set, since it would have no effect."""
     own = {option.name for option in options_of(kind)}
     for other, use in ((TrustRegionConfig, "trpo"), (AdamConfig, "vpg")):
         for option in options_of(other):
@@ -110,7 +110,7 @@ def _refuse_foreign_options(kind: type[OuterUpdate], values: Values) -> None:
 
 
 def _row(name: str, outer: Callable[[Values], OuterUpdate]) -> Algorithm:
-    """An algorithm of the family, by how its initial parameters improve."""
+    """The row of an algorithm with this outer update of its initial parameters."""
     return Algorithm(
         name=name,
         configs=CONFIGS[name],

@@ -1,4 +1,4 @@
-"""Off-policy learners by name: their networks, and what they train in."""
+"""Rows of off-policy learners: their networks and replay buffers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from metaroll.types import EnvSpec, EnvUpdate
 __all__ = ["ROWS", "Networks", "actor_and_critics", "network_options", "off_policy_row"]
 
 Networks = tuple[ActingPolicy | None, torch.nn.Module | None]
-"""A policy and its Q function; ``None``: the learner's own, or its error about the spaces."""
+"""A policy and its Q function; with ``None`` the learner makes its own, or raises an error about the spaces."""
 MakesNetworks = Callable[[EnvSpec, BuildOptions], Networks]
 Kind = type[OffPolicyLearner[Any]]
 
@@ -72,7 +72,7 @@ def _build(
 
 
 def _buffer(given: BuildOptions, spec: EnvSpec, config: OffPolicyConfig) -> ReplayBuffer:
-    """As large as it will be filled, if it is known how long training lasts."""
+    """The replay buffer; if the length of training is known, not larger than it will be filled."""
     hindsight = given.values.get("hindsight_ratio", 0.0)
     reward, ends = _goal_functions(given.env) if hindsight else (None, None)
     planned = None if given.epochs is None else given.epochs * _work(given.values).epoch_steps
@@ -108,7 +108,7 @@ def _amount(algo: OffPolicyLearner[Any], values: Values) -> str:
 
 
 def network_options(given: BuildOptions) -> tuple[tuple[int, ...], str, dict[str, Any]]:
-    """Hidden layers of networks, their activation, and where their weights come from."""
+    """Hidden layers of networks, their activation, and the arguments for their initial weights."""
     activation = parts_of(ReluNetworks, given.values).hidden_nonlinearity
     return given.hidden_sizes, activation, {"init": given.init, "generator": building.network_generator(given)}
 
@@ -120,14 +120,14 @@ def actor_and_critics(
     given: BuildOptions,
     num_atoms: int | None = None,
 ) -> Networks:
-    """A policy and critics by the options; none for other actions than those of ``policy``.
+    """A policy and critics according to the options; ``None`` for both if ``policy`` does not fit the action space.
 
     Args:
         policy: Class of the policy.
         num_critics: Number of critics.
         spec: The spaces.
         given: Hidden layers, their activation and initialization.
-        num_atoms: Size of the output of each critic instead of one value.
+        num_atoms: Number of outputs of each critic; ``None`` means one value.
     """
     if not (building.is_discrete(spec) if policy is CategoricalMLPPolicy else building.is_continuous(spec)):
         return None, None  # the learner raises the error
@@ -144,7 +144,7 @@ def actor_and_critics(
 
 
 def _goal_functions(env: EnvSource) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
-    """The goal functions of an environment: rewards and, where it has them (Gymnasium-Robotics'), endings."""
+    """The goal functions of an environment: rewards and, if it has them (as Gymnasium-Robotics), endings."""
     with contextlib.closing(env.make()) as made:
         layer, ends = layer_with(made, "compute_reward"), layer_with(made, "compute_terminated")
     if layer is None:
@@ -181,27 +181,27 @@ def off_policy_row(
     choosing: str = "",
     **more: Any,
 ) -> Algorithm:
-    """The row of an off-policy learner, which collects and replays as ours do.
+    """The row of an off-policy learner, with the collection and replay of the built-in ones.
 
     Args:
         name: Its name.
-        learner: Class of the learner; its ``config_class`` has its options, beside those of networks, replay and
+        learner: Class of the learner; its ``config_class`` has its options, besides those of networks, replay and
             domains.
-        networks: Policy and Q function of the spaces and the options; ``None`` for the learner's own.
-        choosing: Name of the plug-in that learns instead where actions are one choice.
-        more: Other members of the row.
+        networks: Makes the policy and the Q function from spaces and options; ``None`` for those of the learner.
+        choosing: Name of the plug-in that learns instead in discrete action spaces.
+        more: Other attributes of the row.
 
     Raises:
-        TypeError: ``learner`` is no class of off-policy learners, or ``networks`` no function.
+        TypeError: ``learner`` is not a class of off-policy learners, or ``networks`` is not a function.
     """
     if not (isinstance(learner, type) and issubclass(learner, OffPolicyLearner)):
         raise TypeError(f"learner must be a subclass of OffPolicyLearner, got {described(learner)}")
     if not callable(networks):
         raise TypeError(f"networks must be a function of EnvSpec and BuildOptions, got {described(networks)}")
     configs = CONFIGS.get(name, (learner.config_class, ReluNetworks, Domains, GoalReplay))
-    usual = {"work": _work, "amount": _amount, "largest_batch": _batch_size}
+    defaults = {"work": _work, "amount": _amount, "largest_batch": _batch_size}
     build = functools.partial(_build, learner, networks, choosing)
-    return Algorithm(**{"name": name, "configs": configs, "learner": learner, "build": build, **usual, **more})
+    return Algorithm(**{"name": name, "configs": configs, "learner": learner, "build": build, **defaults, **more})
 
 
 ROWS = {

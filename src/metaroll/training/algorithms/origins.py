@@ -1,4 +1,4 @@
-"""Where the plug-ins and the network of a run are from: what its configuration keeps of that, and what differs now."""
+"""Origins of a run's plug-ins and network: their entries in its configuration, and warnings about changes since."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ __all__ = ["origins", "warn_of_changes"]
 
 
 def origins(algo: str, env: str, network: str | None) -> dict[str, dict[str, str]]:
-    """Entries of ``config.yaml``: distribution, version and hash of all that is not of metaroll; nothing is imported.
+    """Entries of ``config.yaml``: distribution, version and hash of all foreign code; nothing is imported.
 
     Args:
         algo: Name of the algorithm.
         env: Name of the environment.
-        network: Name of a network of the user's own, if there is one.
+        network: Name of a user's network, if there is one.
     """
     entries: dict[str, dict[str, str]] = {}
     simulator, installed = simulator_and_posterior(env)[0], registry.installed()
@@ -39,7 +39,7 @@ def origins(algo: str, env: str, network: str | None) -> dict[str, dict[str, str
 
 
 def warn_of_changes(config: Mapping[str, Any], folder: Path) -> None:
-    """Warn (``RunWarning``) of all that has changed since the run, or the group, in ``folder`` began.
+    """Warn (``RunWarning``) of all changes since the run, or the group of runs, in ``folder`` began.
 
     Args:
         config: Its configuration.

@@ -1,6 +1,6 @@
 """Names of methods, arguments and classes in other libraries, and their counterparts here.
 
-For options that is ``metaroll.concepts``.
+Those of options are in ``metaroll.concepts``.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _MODULE = {
 
 
 def swapped_names(names: Sequence[str], algorithms: Sequence[str]) -> str:
-    """What to type where the environment comes before the algorithm; empty where it does not."""
+    """A hint if the environment is named before the algorithm; else empty."""
     if len(names) > 1 and names[0] not in algorithms and names[1] in algorithms:
         right = for_reader(f"metaroll.agent({names[1]!r}, {names[0]!r})", command_text("train", names[1], names[0]))
         return f"the algorithm comes first: {right}"
@@ -92,7 +92,7 @@ def unknown_in_module(name: str, known: Mapping[str, str]) -> str:
 
     Args:
         name: The attribute.
-        known: Names that exist -> where, seen from ``metaroll``: ``"PendulumEnv"`` -> ``"sims.PendulumEnv"``.
+        known: Existing name -> its path within ``metaroll``: ``"PendulumEnv"`` -> ``"sims.PendulumEnv"``.
     """
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
     hint = _MODULE.get(name) or (f"did you mean {known[near[0]]!r}?" if near else "")

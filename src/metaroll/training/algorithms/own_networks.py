@@ -1,4 +1,4 @@
-"""Networks of the user's own: ``module:attribute``, or what a script has given, under a name that its run keeps."""
+"""Users' networks: ``module:attribute``, or objects that a script passes, under names that their runs keep."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _given = GivenObjects("policy", "policy", "put it into a module of Python, and t
 
 
 def name_given(network: Any, name: str | None = None) -> str:
-    """A name for a network, under which this process knows it from now on.
+    """Register a network in this process; returns its name.
 
     Args:
         network: A name (which is returned), a module, or a class or function that makes one.
-        name: A name for it, even where it has one already: a run continues under the name that it began with.
+        name: Name to register it under, even if it has another one: a run keeps the name that it began with.
     """
     if name is None and isinstance(network, str):
         return network
@@ -38,7 +38,7 @@ def name_given(network: Any, name: str | None = None) -> str:
 
 
 def _importable_name(network: Any) -> str | None:
-    """``module:attribute``, where that is ``network``."""
+    """``module:attribute`` if an import of that gives ``network``; else ``None``."""
     if not isinstance(network, type | FunctionType) or not is_importable(network.__module__):
         return None
     name = f"{network.__module__}:{network.__qualname__}"
@@ -51,9 +51,10 @@ def _importable_name(network: Any) -> str | None:
 
 
 def origin_given(name: str) -> dict[str, str]:
-    """The entry of ``config.yaml`` for a network that a script has given: a hash.
+    """The entry of ``config.yaml`` for a network that a script has passed: a hash.
 
-    It is of the source of a function or class (see ``sources_of``), and of the layers of a module, not of its weights.
+    For a function or class it is the hash of its source (see ``sources_of``), for a module that of its layers, without
+    the weights.
     """
     network = _given.get(name)
     if not isinstance(network, nn.Module):
@@ -67,11 +68,11 @@ def load_network(name: str) -> Any:
     """The object of ``name``: a module, or a class or function that makes one.
 
     Raises:
-        UnknownNameError: There is no such module of Python, or nothing of this name in it; or it names none.
-        OwnCodeError: The module of Python cannot be imported.
+        UnknownNameError: The name has another form, or there is no such Python module or attribute.
+        OwnCodeError: The Python module cannot be imported.
     """
     if is_given(name):
         return _given[name]
-    if not is_named(name):  # its module would be imported, though it was not checked
+    if not is_named(name):  # otherwise a module would be imported that was not checked
         raise UnknownNameError(f"unknown policy {name!r}: write it as module:attribute")
     return attribute_of(name, "policy")

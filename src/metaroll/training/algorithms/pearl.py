@@ -1,4 +1,4 @@
-"""PEARL by name: its networks, training tasks and held-out ones."""
+"""The row of PEARL: its networks and tasks."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ ROWS = {
         build=_build,
         work=_work,
         amount=_amount,
-        sizes=building.family_sizes,  # also of a simulated system, which others take as it is
+        sizes=building.family_sizes,  # a simulated system counts as a family here; for others it is one environment
         tasks=building.family_tasks,
         largest_batch=_batch,
     )

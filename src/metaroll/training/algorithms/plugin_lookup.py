@@ -1,12 +1,12 @@
-"""Plug-ins: of an entry point, of ``module:attribute``, or given as an object; listed without an import.
+"""Lookup of plug-ins: by entry point, as ``module:attribute``, or as objects; listing them imports nothing.
 
-A distribution declares its rows under the entry point ``metaroll.algorithms``, each by the name that the row has::
+A distribution declares its rows under the entry point ``metaroll.algorithms``, each by the name of the row::
 
     [project.entry-points."metaroll.algorithms"]
     crossq = "crossq:CROSSQ"
 
-A class of searches is declared under ``metaroll.searches``, and becomes the algorithm that searches by it. What
-metaroll declares itself (``contrib``) is found, loaded and checked like any other.
+A class of searches is declared under ``metaroll.searches``, and becomes the algorithm that uses this search. The
+plug-ins of metaroll itself (``contrib``) are looked up, loaded and checked like any other.
 """
 
 from __future__ import annotations
@@ -68,16 +68,16 @@ _given = GivenObjects(
     lambda name, source: _row_made_of(source, name),
 )
 _rows: dict[str, tuple[Any, Algorithm]] = {}
-"""Name -> its object, and the row that was made of that."""
+"""Name -> its object, and the row made from it."""
 
 
 def installed() -> Mapping[str, Declared]:
-    """Name -> algorithm or search, of those that distributions declare under free names; nothing is imported."""
+    """Name -> declared algorithm or search of a distribution, if that name is free; nothing is imported."""
     return sort_declared((GROUP, SEARCHES), _ours())[0]
 
 
 def refused() -> list[tuple[str, str]]:
-    """Names of algorithms and searches that are declared and cannot be used, and why, as far as their names show."""
+    """Declared algorithms and searches whose names cannot be used, each with the reason."""
     return sort_declared((GROUP, SEARCHES), _ours())[1]
 
 
@@ -86,19 +86,19 @@ def _ours() -> set[str]:
 
 
 def is_other(name: str) -> bool:
-    """Whether a name may be that of a foreign algorithm; nothing is imported."""
+    """Whether a name may be that of a plug-in; nothing is imported."""
     return name in installed() or is_named(name) or is_given(name)
 
 
 def load_row(name: str) -> Algorithm:
-    """The row of a plug-in, whose options ``table.run_options`` knows from then on.
+    """Load the row of a plug-in, and register its options for ``table.run_options``.
 
     Args:
-        name: See ``is_other``; or of what metaroll declares itself.
+        name: See ``is_other``; or the name of a plug-in of metaroll itself.
 
     Raises:
         PluginError: It cannot be used.
-        UnknownNameError: There is no such module, or nothing of this name in it.
+        UnknownNameError: There is no such module, or no such name in it.
     """
     return _row_made_of(_given[name] if is_given(name) else _named_object(name), name)
 
@@ -108,7 +108,7 @@ def _named_object(name: str) -> Any:
     try:
         return attribute_of(_target(name), "algorithm")
     except MetarollError as error:
-        if one is None:  # its message is about what was typed
+        if one is None:  # the message already names what the user typed
             raise
         raise PluginError(f"algorithm {name!r} {one.location} cannot be loaded: {error}") from error
 
@@ -119,7 +119,7 @@ def _target(name: str) -> str:
 
 
 def _row_made_of(source: Any, name: str) -> Algorithm:
-    """The row of the object of ``name``: checked, and made, when that object is first seen."""
+    """The row of the object ``source``, called ``name``; made and checked once per object."""
     if name in _rows and _rows[name][0] is source:
         return _rows[name][1]
     from metaroll.training.algorithms.plugin_rows import checked_row, guarded
@@ -142,13 +142,13 @@ def _row_made_of(source: Any, name: str) -> Algorithm:
 
 
 def remembered(name: str, row: Algorithm, source: Any = None) -> Algorithm:
-    """``row``, which ``name_given`` calls ``name`` from then on; ``source`` is what it was made from, if not itself."""
+    """Register ``row``, made from ``source`` (``None``: itself), so that ``name_given`` knows its name; return it."""
     _rows[name] = row if source is None else source, row
     return row
 
 
 def _row_of(source: Any, name: str = "") -> Any:
-    """The row of a search, if that is given, called so or as its class; anything else as it is."""
+    """The row of a class of searches, named ``name`` or like the class; any other object is returned unchanged."""
     if not (isinstance(source, type) and issubclass(source, Search)):
         return source
     from metaroll.training.algorithms.evolution import search_row
@@ -158,18 +158,18 @@ def _row_of(source: Any, name: str = "") -> Any:
 
 
 def is_row(value: Any) -> bool:
-    """Whether ``name_given`` takes an object: an ``Algorithm``, or a class of searches."""
+    """Whether ``name_given`` accepts an object: an ``Algorithm``, or a class of searches."""
     from metaroll.training.algorithms.algorithm import Algorithm
 
     return isinstance(value, Algorithm) or (isinstance(value, type) and issubclass(value, Search))
 
 
 def name_given(source: Any, name: str | None = None) -> str:
-    """The name under which all functions of this process know an algorithm from now on: as others do, where they can.
+    """Register an algorithm in this process; returns its name, which other processes know too if possible.
 
     Args:
         source: An ``Algorithm``, a class of searches, or ``module:attribute`` of one.
-        name: A name for it, even where it has one already: a run continues under the name that it began with.
+        name: Name to register it under, even if it has another one: a run keeps the name that it began with.
 
     Raises:
         PluginError: It cannot be used.
@@ -183,7 +183,7 @@ def name_given(source: Any, name: str | None = None) -> str:
 
 
 def _existing_name(source: Any) -> str | None:
-    """The name that other processes know ``source`` by, too, or the one of a row made here; else ``None``."""
+    """The name of ``source`` in all processes, or that of a row registered in this one; else ``None``."""
     for name, target in {**contributed(), **{one.name: one.target for one in installed().values()}}.items():
         if _target_is(target, source):
             return name
@@ -192,12 +192,12 @@ def _existing_name(source: Any) -> str | None:
 
 
 def _home(source: Any) -> str:
-    """The module of what a row is made of, or of a search, as far as that is known."""
+    """The module that defines the parts of a row, or a search; empty if unknown."""
     return next((piece.__module__ for piece in _pieces(source) if not is_ours(piece)), "")
 
 
 def _pieces(source: Any) -> list[Any]:
-    """Classes and functions that a row is made of, its learner first; or the class of a search."""
+    """The classes and functions that make up a row, its learner first; or the class of a search."""
     from metaroll.training.algorithms.plugin_rows import FUNCTIONS
 
     if source is None or isinstance(source, type):
@@ -213,14 +213,12 @@ def _target_is(target: str, source: Any) -> bool:
 
 
 def origin(name: str, among: Mapping[str, Declared] | None = None) -> dict[str, str]:
-    """Where a foreign algorithm, or ``module:attribute``, is from, for ``config.yaml``.
-
-    That is the distribution, its version, and the hash of its file.
+    """The origin of a plug-in, or of ``module:attribute``, for ``config.yaml``: distribution, version, and file hash.
 
     Args:
         name: Its name.
-        among: Declarations of distributions; ``None`` means algorithms, and what a script has given for one, of which
-            there is a hash of its source.
+        among: Declarations of distributions; ``None`` means those of algorithms, and algorithms that a script has
+            passed as objects, which have a hash of their source.
     """
     if among is None and is_given(name):
         return hash_of(itertools.chain.from_iterable(map(sources_of, _pieces(_given.get(name)))))
@@ -234,12 +232,12 @@ def origin(name: str, among: Mapping[str, Declared] | None = None) -> dict[str, 
 
 
 def change_text(name: str, kept: Any, here: Mapping[str, str]) -> str:
-    """A sentence on what has changed since the run began; empty if nothing has, or the run recorded nothing.
+    """A sentence on the change since the run began; empty if there is none, or the run recorded nothing.
 
     Args:
         name: Name of the algorithm, or ``module:attribute``.
         kept: The entry of the run.
-        here: ``origin`` as it is now.
+        here: The current ``origin``.
     """
     if not isinstance(kept, Mapping):
         return ""

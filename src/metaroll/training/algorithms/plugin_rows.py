@@ -1,4 +1,4 @@
-"""Rows of plug-ins: what is wrong with one, and errors of their functions, with the name of the row."""
+"""Checks of plug-ins' rows, and of the results of their functions, with errors that name the row."""
 
 from __future__ import annotations
 
@@ -78,13 +78,13 @@ _RETURNED: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "summary_values": ("a dict of names and numbers", _is_dict),
     "ended_early": ("None, or a number of epochs and why they are the last", _is_end),
 }
-"""Results of the functions of a row."""
+"""Function of a row -> its expected result in words, and a test of that."""
 
 
 def _check_sizes(row: Algorithm, made: Values, env: EnvSource) -> None:
     further = made.keys() - _options_of(row)
-    usual = family_sizes(env) if further and env.known.has_family else {}  # of which a row takes what it has
-    left_out = further & usual.keys()
+    standard = family_sizes(env) if further and env.known.has_family else {}  # a row need not have all of these
+    left_out = further & standard.keys()
     _check_settled(row, {name: value for name, value in made.items() if value is not None and name not in left_out})
 
 
@@ -104,7 +104,7 @@ def _check_tasks(row: Algorithm, made: tuple[Any, Sequence[Any]], given: BuildOp
 
 
 def _check_environment(row: Algorithm, made: Any, given: BuildOptions) -> None:
-    if isinstance(made, str) and made != given.env.name:  # which the user has named
+    if isinstance(made, str) and made != given.env.name:  # the user's own choice was checked before
         close_env(make_env(made))
 
 
@@ -115,20 +115,20 @@ _CHECKS: Mapping[str, Callable[[Algorithm, Any, Any], object]] = {
     "settled": _check_settled,
     "summary_values": lambda row, made, returns: to_plain(made),
 }
-"""Further checks of it, with the first argument of the function."""
+"""Further checks of results, which also get the first argument of the function."""
 _WITHOUT_OPTIONS = ("work", "amount", "largest_batch", "summary_values", "ended_early")
-"""Functions that describe a run whose options have been checked: no error of theirs is about one."""
+"""Functions that get checked options, so that their errors are not about options."""
 FUNCTIONS = tuple(
     name for name, hint in typing.get_type_hints(Algorithm).items() if typing.get_origin(hint) is abc.Callable
 )
-"""Names of members of a row that are functions."""
+"""Names of the attributes of a row that are functions."""
 
 
 def checked_row(row: Any, label: str) -> Algorithm:
-    """``row``, if it can be used.
+    """Check that ``row`` can be used; return it.
 
     Args:
-        row: The object given as a row.
+        row: The object to check.
         label: Its name in errors, with its file.
 
     Raises:
@@ -152,7 +152,7 @@ def checked_row(row: Any, label: str) -> Algorithm:
 
 
 def hint_for(value: Any) -> str:
-    """How to make a row of what was given in its place."""
+    """A hint at how to make a row from an object that is not one."""
     name = value.__name__ if isinstance(value, type) else ""
     if name and issubclass(value, OffPolicyLearner):
         return f"make a row of it, off_policy_row({name.lower()!r}, {name}, networks, api=API)"
@@ -198,7 +198,7 @@ def _check_classes(row: Algorithm) -> None:
 
 
 def _check_options(row: Algorithm) -> None:
-    """Error if fields are missing that every run needs, are no options where they should be, or have names of ours."""
+    """Raise an error if a row lacks fields that every run needs, names unknown options, or uses reserved names."""
     if wrong := [kind for kind in row.configs if not (isinstance(kind, type) and issubclass(kind, Config | Search))]:
         raise TypeError(f"configs must be classes of configs, got {described(wrong[0])}")
     try:
@@ -225,7 +225,9 @@ def _check_options(row: Algorithm) -> None:
 
 
 def guarded(row: Algorithm, label: str) -> Algorithm:
-    """The row whose functions name it in errors, and what they must return; those of metaroll need not.
+    """The row with checks around its functions: errors name the row and the expected result.
+
+    Functions of metaroll itself stay unchanged.
 
     Args:
         row: The row.
@@ -260,7 +262,7 @@ def _guarded(function: Callable[..., Any], name: str, label: str, row: Algorithm
 
 
 def _is_for_the_user(error: BaseException, name: str) -> bool:
-    """Whether an error of a function of a row is about options and files that the user has given."""
+    """Whether an error of a row's function is about the user's options or files, rather than a bug of the row."""
     if isinstance(error, MetarollError | OSError) or is_out_of_memory(error):
         return True
     return isinstance(error, ValueError) and name not in _WITHOUT_OPTIONS and is_raised(error)

@@ -1,4 +1,4 @@
-"""PPO by name: its networks, and what it trains in."""
+"""The row of PPO: its networks and domains."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["FOLLOWS", "ROWS", "ppo_batch", "ppo_notes", "ppo_work"]
 
 
 FOLLOWS = ("lr_decay_epochs",)
-"""Options of PPO, and of learners around it, that follow the epochs of a run."""
+"""Options of PPO, and of learners that use it, that follow the epochs of a run."""
 Works = Callable[[Values], Work]
 
 
@@ -63,7 +63,7 @@ def ppo_work(values: Values, steps: int) -> Work:
 
 
 def ppo_batch(work: Works, values: Values) -> int:
-    """Rows of a gradient step of a run that does ``work``."""
+    """Number of rows of a gradient step in a run with this amount of work."""
     return min(values["batch_size"], work(values).epoch_steps)
 
 
@@ -71,7 +71,7 @@ def ppo_notes(work: Works, given: BuildOptions, epochs: int) -> list[str]:
     """Notes for the user on the batches, and on the schedule of the learning rate."""
     decay, batch, steps = given.values["lr_decay_epochs"], given.values["batch_size"], 0
     notes = []
-    with contextlib.suppress(TypeError):  # no length of episodes is known
+    with contextlib.suppress(TypeError):  # the length of episodes is unknown
         steps = work(given.values).epoch_steps
     if 0 < steps < batch:
         notes.append(
@@ -79,11 +79,11 @@ def ppo_notes(work: Works, given: BuildOptions, epochs: int) -> list[str]:
         )
     if decay is None or epochs <= decay:
         return notes
-    anew = option_text("lr_decay_epochs", epochs)
+    longer = option_text("lr_decay_epochs", epochs)
     return [
         *notes,
         f"the learning rate is 0 after epoch {decay} (lr_decay_epochs), and nothing is learned in the "
-        f"{epochs - decay} epochs after it; train again with {anew}, or with fewer epochs",
+        f"{epochs - decay} epochs after it; train again with {longer}, or with fewer epochs",
     ]
 
 

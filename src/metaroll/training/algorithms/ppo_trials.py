@@ -1,4 +1,4 @@
-"""Learners that PPO trains on trials, as rows: trials in freshly drawn tasks, and held-out tasks."""
+"""Rows of learners that PPO trains on trials, in freshly drawn tasks, and evaluates in held-out tasks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _COMMON: Values = {"bootstrap_truncated": False, "posterior_sampling": True, "nu
 
 
 class FreshTrials:
-    """Draws trials in training tasks of a family, new ones at every call.
+    """A sampler of trials in training tasks of a family, newly drawn at every call.
 
     Args:
         family: The family.
@@ -51,7 +51,7 @@ class FreshTrials:
         self._family, self._limits = family, (episodes_per_trial, max_episode_steps, reward_key)
 
     def sample(self, n_tasks: int, with_replacement: bool = True, *, generator: np.random.Generator) -> list[EnvUpdate]:
-        """Updates for ``n_tasks`` trials, drawn by ``generator`` alone."""
+        """Updates for ``n_tasks`` trials; all randomness comes from ``generator``."""
         family, share = self._family, self._family.test_share
         assert share is not None
         tasks = SplitTaskSampler(family.tasks, "train", share, test_tasks=family.test_tasks, generator=generator)
@@ -64,9 +64,9 @@ class TrialParts:
 
     Attributes:
         given: Environment and options.
-        spec: Spaces of a trial, and its limit.
-        train: Trials to train in, a list or ``FreshTrials``.
-        test: Held-out tasks, in which an episode is a rollout.
+        spec: Spaces of a trial, and its step limit.
+        train: Training trials, a list or ``FreshTrials``.
+        test: Held-out tasks, in which every episode is a rollout.
     """
 
     given: BuildOptions
@@ -75,11 +75,11 @@ class TrialParts:
     test: Sequence[EnvUpdate]
 
     def ppo(self, policy: ActingPolicy, critic: Any) -> PPO:
-        """A PPO by the options, which draws these trials; its observations are those of ``policy``."""
+        """A PPO with these options that trains on these trials; its observations are those of ``policy``."""
         given = self.given
         return PPO(
             policy.env_spec,
-            replace(parts_of(PPOConfig, given.values), max_steps=None),  # that of a trial
+            replace(parts_of(PPOConfig, given.values), max_steps=None),  # the trial has its own limit
             policy=policy,
             critic=critic,
             task_sampler=self.train,
@@ -89,7 +89,7 @@ class TrialParts:
 
     @property
     def known(self) -> dict[str, Any]:
-        """``evaluation_env`` and ``train_tasks``, as ``RL2`` takes them."""
+        """The arguments ``evaluation_env`` and ``train_tasks`` of ``RL2``."""
         tasks = None if isinstance(self.train, FreshTrials) else [update.task for update in self.train]
         return {"evaluation_env": _trials_of(self.given, 1), "train_tasks": tasks}
 
@@ -101,17 +101,17 @@ def trial_row(
     make: Callable[[TrialParts], MetaRLAlgorithm],
     **more: Any,
 ) -> Algorithm:
-    """The row of a learner that PPO trains on trials, drawn and evaluated as those of RL2.
+    """The row of a learner that PPO trains on trials, drawn and evaluated like those of RL2.
 
     Args:
         name: Its name.
         learner: Its class.
-        config: Its options, beside those of trials and PPO; one of them is ``trials_per_epoch``.
-        make: Makes it.
-        more: Other members of the row. ``common`` and ``presets`` build on what all of these learners need: nothing
-            follows a trial, and evaluations adapt after every episode, as in one.
+        config: Its options, besides those of trials and PPO; one of them is ``trials_per_epoch``.
+        make: Makes the learner.
+        more: Other attributes of the row. ``common`` and ``presets`` extend the values that all of these learners need:
+            no value is bootstrapped at the end of a trial, and evaluations adapt after every episode, as trials do.
     """
-    usual: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "configs": (config, TrialSizes, PPOConfig),
         "filled": FILLED["rl2"],
         "adapts": True,
@@ -132,7 +132,7 @@ def trial_row(
     more["common"] = {**_COMMON, **more.get("common", {})}
     more["presets"] = {env: {**_COMMON, **values} for env, values in more.get("presets", {}).items()}
     build = functools.partial(_build, make)
-    return Algorithm(**{"name": name, "learner": learner, "build": build, **usual, **more})
+    return Algorithm(**{"name": name, "learner": learner, "build": build, **defaults, **more})
 
 
 def _build(make: Callable[[TrialParts], Any], given: BuildOptions, train: Any, test: Sequence[EnvUpdate]) -> Any:
@@ -145,7 +145,7 @@ def _build(make: Callable[[TrialParts], Any], given: BuildOptions, train: Any, t
 def _sizes(env: EnvSource) -> Values:
     sizes = building.family_sizes(env)
     if env.family.test_share is not None:
-        del sizes["num_train_tasks"]  # as many as there are trials
+        del sizes["num_train_tasks"]  # each trial draws its own task
     return sizes
 
 

@@ -1,6 +1,6 @@
-"""The algorithms by name, and the values of their options that are known to work: ``presets.yaml``.
+"""The algorithms by name, with their presets: values of options that are known to work (``presets.yaml``).
 
-A new one is a module of ``contrib``, a line in its list of entry points, and an entry in that file.
+A new algorithm is a module in ``contrib``, a line in its list of entry points, and an entry in that file.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ __all__ = [
 _TUNED: dict[str, Any] = parse_yaml(Path(__file__).with_name("presets.yaml").read_text("utf-8"))
 
 ALGORITHM_NAMES = tuple(_TUNED)
-"""Names of our algorithms."""
+"""Names of the algorithms of metaroll."""
 
 SIZES = ("small", "medium", "paper")
-"""Sizes of a run: minutes on two cores, hours, and as it was published."""
+"""Sizes of a run: minutes on two cores, hours, and the published size."""
 
 WITHOUT_TASKS = "ppo, sac (actions are numbers) or dqn (they are choices)"
 """Algorithms to train in one environment, in messages."""
@@ -71,14 +71,14 @@ def get_algorithm(name: str) -> Algorithm:
     """The row of an algorithm.
 
     Raises:
-        UnknownNameError: There is none of this name; the message lists the nearest ones.
+        UnknownNameError: There is no such algorithm; the message lists similar names.
     """
     return _row_of_ours(name) if name in CONFIGS else plugin_lookup.load_row(require_known(name))
 
 
 @functools.cache
 def _row_of_ours(name: str) -> Algorithm:
-    # Each module by itself: a learner is loaded when it is used, and names and presets can be listed at once.
+    # Imported here, so that a learner is loaded only when it is used, and names and presets can be listed quickly.
     match name:
         case "pearl":
             from metaroll.training.algorithms import pearl as rows
@@ -96,7 +96,7 @@ def _row_of_ours(name: str) -> Algorithm:
 
 
 def _tuned_of(name: str) -> Mapping[str, Any]:
-    """The entry of ``presets.yaml``, or the same of a foreign algorithm, which has no sizes."""
+    """The entry of ``presets.yaml``, or the corresponding one of a plug-in, which has no sizes."""
     if name in _TUNED:
         return _TUNED[name]
     row = get_algorithm(name)
@@ -104,34 +104,34 @@ def _tuned_of(name: str) -> Mapping[str, Any]:
 
 
 def preset(name: str, env: str) -> dict[str, Any]:
-    """Option name -> value of the algorithm in ``env``; without a preset for it those that it has everywhere."""
+    """Option name -> value of the algorithm in ``env``; its common values if there is no preset for ``env``."""
     tuned = _tuned_of(name)
     return _with_tuples(tuned.get("presets", {}).get(_tuned_as(env), tuned["common"]))
 
 
 def _tuned_as(env: str) -> str:
-    """The name that has the preset of ``env``: the environments of ML1, and of MT1, share one."""
+    """The name of the preset of ``env``: all environments of ML1 share one, as do those of MT1."""
     kind = re.fullmatch(r"(metaworld:M[LT]1)-.+", env)
     return f"{kind[1]}-reach-v3" if kind else env
 
 
 def has_preset(name: str, env: str) -> bool:
-    """Whether values are known for the algorithm in ``env``."""
+    """Whether the algorithm has a preset for ``env``."""
     return _tuned_as(env) in preset_names(name)
 
 
 def has_sizes(name: str) -> bool:
-    """Whether runs of the algorithm have sizes; those of foreign ones have none."""
+    """Whether runs of the algorithm have sizes; those of plug-ins have none."""
     return bool(_tuned_of(name)["sizes"])
 
 
 def default_size(name: str, env: str, own: bool = False) -> str | None:
-    """The size of a run for which none is given: that of a preset, which is ``None`` unless it was published.
+    """The default size of a run: that of its preset (``None`` unless it was published), or that of the algorithm.
 
     Args:
         name: The algorithm.
         env: The environment.
-        own: The environment is one of the user's, rather than one that is known by name.
+        own: The environment is the user's, rather than one that is known by name.
     """
     if has_preset(name, env):
         return "paper" if publication(name) else None
@@ -140,11 +140,12 @@ def default_size(name: str, env: str, own: bool = False) -> str | None:
 
 
 def size_values(name: str, env: str, size: str | None) -> dict[str, Any]:
-    """The values of a run of this size that replace those of ``preset``: fixed numbers on every machine.
+    """The values of a run of this size that replace those of ``preset``; the same on every machine.
 
     Raises:
         UnknownNameError: There is no such size.
-        ValueError: Nothing of this algorithm was published for ``env``.
+        ValueError: The size is ``"paper"``, and no values of this algorithm were published for ``env``; or the
+            algorithm has no sizes.
     """
     if size is None:
         return {}
@@ -159,7 +160,7 @@ def size_values(name: str, env: str, size: str | None) -> dict[str, Any]:
                 f"size 'paper' needs values that were published ({where}), got {requested}: take "
                 f"{option_text('size', 'small')} or medium"
             )
-        return {}  # its preset
+        return {}  # the preset already has these values
     sizes = _tuned_of(name)["sizes"]
     if size not in sizes:
         raise ValueError(
@@ -171,7 +172,7 @@ def size_values(name: str, env: str, size: str | None) -> dict[str, Any]:
 
 
 def publication(name: str, env: str = "") -> str:
-    """Where the presets of the algorithm (that of ``env``) were published; empty if they are ours."""
+    """The publication of the presets of the algorithm (of that for ``env``); empty if they are not published."""
     require_known(name)
     tuned = _tuned_of(name)
     return tuned.get("published_elsewhere", {}).get(_tuned_as(env), tuned.get("published", ""))
@@ -203,12 +204,12 @@ def purpose(name: str) -> str:
 
 
 def example_envs(name: str) -> list[str]:
-    """Environments to begin with: those that have a preset, else a simulated system that needs none."""
+    """Environments to start with: those that have a preset, else a simulated system that needs none."""
     return preset_names(name) or ["qcp-st"]
 
 
 def _example(name: str) -> str:
-    """Where an algorithm is that comes as an example of a plug-in; empty for others."""
+    """A hint at an algorithm that is an example of a plug-in; empty for others."""
     if name not in _EXAMPLES:
         return ""
     row = f"{name}:{name.upper()}"
@@ -217,10 +218,10 @@ def _example(name: str) -> str:
 
 
 def require_known(name: str) -> str:
-    """``name``, if there is an algorithm of that name, ours or (nothing is imported for that) of others.
+    """Return ``name`` if it is an algorithm of metaroll or a plug-in; no plug-in is imported.
 
     Raises:
-        UnknownNameError: There is none; the message lists the nearest ones.
+        UnknownNameError: There is no such algorithm; the message lists similar names.
     """
     if name in _TUNED or plugin_lookup.is_other(name):
         return name

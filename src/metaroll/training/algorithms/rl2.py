@@ -1,4 +1,4 @@
-"""RL2 by name: its networks with memory."""
+"""The row of RL2: its recurrent networks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The results of a trained run, for algorithms that begin with them."""
+"""Trained learners of earlier runs, for algorithms that start from one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["TrainedRun"]
 
 
 class TrainedRun:
-    """The newest snapshot of a run: how it was set up, and what it has learned.
+    """The newest snapshot of a run: its configuration and its learner.
 
     Args:
         folder: Folder of the run.
@@ -35,29 +35,30 @@ class TrainedRun:
         options: A value for each option of the algorithm.
 
     Raises:
-        SnapshotError: There is no snapshot, it is damaged, or of another run than that of ``config.yaml``.
+        SnapshotError: There is no snapshot, it is damaged, or it belongs to another run than ``config.yaml``.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._snapshot = folder, load_snapshot(folder)
         self._config = read_config(folder) if (folder / CONFIG_FILE).is_file() else {}
-        if self._config:  # what it names is signed there; the snapshot is only compared
+        if self._config:  # config.yaml is the signed source of names; the snapshot is only compared with it
             check_same_run(self._config, self._snapshot.manifest.get("config"), folder)
         self.algo: str = self._config.get("algo", "a script")
         self.env: str = self._config.get("env", "")
         self.options: Values = self._config.get("algorithm", {})
 
     def learner(self, given: BuildOptions, train: Any, test: Sequence[EnvUpdate]) -> Any:
-        """The learner as the run has left it, on the CPU.
+        """Load the learner in its final state, on the CPU.
 
         Args:
-            given: Options of the caller; only modules that these name are imported, and that of the run's network.
+            given: Options of the caller; the only modules imported are those that these name, and that of the run's
+                network.
             train, test: See ``Algorithm.build``.
 
         Raises:
-            ValueError: The run is of another environment than ``given``, of an algorithm that is not of metaroll, or
-                has a user's network that this installation has not trained.
-            UntrustedRunError: The module of its network lies in its folder.
+            ValueError: The run has another environment than ``given``, an algorithm that is not one of metaroll, or a
+                user's network that was not trained by this installation.
+            UntrustedRunError: The module of its network is in the folder of the run.
             SnapshotError: The state does not fit.
         """
         if self.env != given.env.name or self.algo not in ALGORITHM_NAMES:
@@ -71,9 +72,9 @@ class TrainedRun:
                 "a run with a user's network must be one of this installation: it would execute the module of "
                 f"{network!r}; name another run"
             )
-        # No cluster is connected to, and the environment is the caller's.
-        alone = {**self._config, "run": {**self._config["run"], "transport": "serial"}}
-        check_run(alone, self._config, self._folder, env_given=True)
+        # Neither the run's cluster nor its environment is used: no workers, and the environment is the caller's.
+        local = {**self._config, "run": {**self._config["run"], "transport": "serial"}}
+        check_run(local, self._config, self._folder, env_given=True)
         warn_of_changes(self._config, self._folder)
         options = replace(BuildOptions.of(self._config, given.env), device="cpu")
         learner = get_algorithm(self.algo).build(options, train, test)

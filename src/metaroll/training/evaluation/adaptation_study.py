@@ -33,7 +33,7 @@ from metaroll.types import Context, EnvSpec, EnvUpdate
 __all__ = ["AdaptationStudy", "Oracle", "default_shots", "oracle_of", "study_adaptation"]
 
 Oracle = tuple[Any, Callable[[Any], Context | None]]
-"""A policy that has access to the task, and what it observes of it."""
+"""A policy that has access to the task, and its observation of the task."""
 
 ShotUnit = Literal["episodes", "rounds"]
 """The unit of k in a k-shot curve."""
@@ -85,7 +85,7 @@ class AdaptationStudy:
         return {**numbers, "unit": self.shot_unit}
 
     def advantage(self, name: str) -> tuple[float, Interval]:
-        """How much more the adapted policy returns than a baseline, with its 95 % interval by sign flips.
+        """Advantage of the adapted policy's return over a baseline's, with its 95 % interval by sign flips.
 
         Over tasks, or over repetitions where the tasks are all there are.
         """
@@ -133,7 +133,7 @@ class AdaptationStudy:
         return Interval(*map(float, wilson_interval(int(self.worse_per_task.sum()), len(self.worse_per_task))))
 
     def verdict(self, floor: np.ndarray | None = None) -> Verdict:
-        """Whether the agent adapts, by how much, and by what.
+        """Whether the agent adapts, by how much, and due to which data.
 
         Args:
             floor: Returns ``(M,)`` of the best policy that does not adapt, where the way to the oracle begins; ``None``
@@ -280,7 +280,7 @@ class _Parts:
 def _divergences(
     algo: HasPosterior, policies: Sequence[Any], references: Sequence[Any], repetitions: int
 ) -> np.ndarray | None:
-    """How far each cell's posterior is from another, ``(num_tasks, repetitions)``; ``None`` if one is not known."""
+    """Distance between two posteriors of each cell, ``(num_tasks, repetitions)``; ``None`` if one is unknown."""
     divergences = [algo.posterior_divergence(policy, other) for policy, other in zip(policies, references, strict=True)]
     known = [value for value in divergences if value is not None]
     return np.array(known).reshape(-1, repetitions) if len(known) == len(divergences) else None

@@ -1,4 +1,4 @@
-"""The result of an evaluation: the returns of all its episodes, and what follows from them."""
+"""The result of an evaluation: the returns of all its episodes, and statistics of them."""
 
 from __future__ import annotations
 
@@ -442,7 +442,7 @@ class PolicyEvaluation:
         }
 
     def per_task(self) -> list[tuple[str, dict[str, float]]]:
-        """Name of each task, and its numbers; nothing for the environment as it is."""
+        """Name of each task, and its numbers; empty for the nominal environment."""
         if len(self.returns) == 1 and self.tasks[0] is None:
             return []
         means = self.returns.mean(axis=1).tolist()

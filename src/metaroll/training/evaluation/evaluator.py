@@ -1,4 +1,4 @@
-"""The common base of evaluators: held-out tasks, drawn once; cells with seeds of their own; an engine; a state."""
+"""The common base of evaluators: held-out tasks, drawn once; cells with their own seeds; an engine; a state."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from metaroll.types import Context, EnvUpdate, RolloutPlan
 
 __all__ = ["Evaluator", "PolicyEvaluator", "checked_flag", "checked_limit", "checked_number", "counted"]
 
-_EPISODES_PER_REPETITION = 1 << 16  # seeds of one repetition never meet those of the next
+_EPISODES_PER_REPETITION = 1 << 16  # seeds of one repetition never overlap with those of the next
 
 C = TypeVar("C", EvaluationConfig, MetaEvaluationConfig)
 
@@ -47,7 +47,7 @@ def checked_limit(name: str, value: Any) -> float | None:
 
 
 def checked_number(name: str, value: Any) -> int | None:
-    """``value``, if it is a number of what there is at least one of, or ``None``."""
+    """``value``, if it is a positive integer or ``None``."""
     return None if value is None else check_whole(name, value)
 
 
@@ -137,7 +137,7 @@ class Evaluator(Stateful, ABC, Generic[C]):
         keep_rollouts: bool = False,
         progress: Callable[[int, int], None] | None = None,
     ) -> EvaluationResult | PolicyEvaluation:
-        """Run all episodes with ``algo``, which is left as it was.
+        """Run all episodes with ``algo``, which is left unchanged.
 
         Args:
             algo: The algorithm.
@@ -162,7 +162,7 @@ class Evaluator(Stateful, ABC, Generic[C]):
         max_steps: float | None = None,
         num_test_tasks: int | None = None,
     ) -> None:
-        """Fill in what the constructor was not given."""
+        """Set the values that were not passed to the constructor."""
         self.test_task_sampler = test_task_sampler if self.test_task_sampler is None else self.test_task_sampler
         self.max_steps = max_steps if self.max_steps is None else self.max_steps
         sampler = self.test_task_sampler
@@ -369,7 +369,7 @@ class PolicyEvaluator(Evaluator[EvaluationConfig]):
         keep_rollouts: bool = False,
         progress: Callable[[int, int], None] | None = None,
     ) -> PolicyEvaluation:
-        """Run all episodes with ``algo.policy``, which is left as it was.
+        """Run all episodes with ``algo.policy``, which is left unchanged.
 
         Args:
             algo: Has ``policy``, and ``max_path_length`` unless ``max_steps`` was given.

@@ -23,6 +23,6 @@ def table(head: Sequence[str], body: Iterable[Sequence[str]], caption: str) -> s
 
 
 def in_notebook(text: str, head: Sequence[str], body: Iterable[Sequence[str]], caption: str) -> str:
-    """``_repr_html_`` of what is a few lines of ``text`` and a table; arguments else as of ``table``."""
+    """``_repr_html_`` of objects shown as a few lines of ``text`` and a table; other arguments as for ``table``."""
     lines = "".join(f"<p>{html.escape(line)}</p>" for line in text.splitlines())
     return f'<div style="max-width:60em;max-height:36em;overflow:auto">{lines}{table(head, body, caption)}</div>'

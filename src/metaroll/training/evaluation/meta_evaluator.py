@@ -34,10 +34,10 @@ def _episodes_of(evaluator: MetaEvaluator) -> int:
 class MetaEvaluator(Evaluator[MetaEvaluationConfig]):
     """Measures how well an algorithm adapts to tasks that it was not trained on.
 
-    Every cell (task, repetition) has an exploration policy of its own, fresh from the algorithm, and every episode a
-    seed; both are the same at every evaluation, so that differences between evaluations come from the algorithm. Where
-    exploration has noise that adapted episodes lack, the first episode is no measure of the policy before adaptation:
-    exploration policies then act in the adapted episodes, too (``EvaluationResult.unadapted_returns``).
+    Every cell (task, repetition) has its own exploration policy, new from the algorithm, and every episode a seed; both
+    are the same at every evaluation, so that differences between evaluations come from the algorithm. Where exploration
+    has noise that adapted episodes lack, the first episode is no measure of the policy before adaptation: exploration
+    policies then act in the adapted episodes, too (``EvaluationResult.unadapted_returns``).
 
     The policy of the adapted episodes is made by one function (``policies_after``), for the agent and for all that it
     is compared with; they differ in the data alone. Adapted episodes are never adapted to.
@@ -169,7 +169,7 @@ class MetaEvaluator(Evaluator[MetaEvaluationConfig]):
         keep_rollouts: bool = False,
         progress: Callable[[int, int], None] | None = None,
     ) -> EvaluationResult:
-        """Run the protocol on ``algo``, which is left as it was.
+        """Run the protocol on ``algo``, which is left unchanged.
 
         Args:
             algo: Offers ``get_exploration_policy()`` and ``adapt_policy(policy, trajectories)``.
@@ -299,7 +299,7 @@ class MetaEvaluator(Evaluator[MetaEvaluationConfig]):
 
         Args:
             algo: The adapting algorithm.
-            policies: Those that made the last episodes, given up by the caller.
+            policies: The policies of the last episodes, which the caller no longer uses.
             history: All episodes of each cell, the same number of them.
         """
         done = len(history[0])
@@ -370,7 +370,7 @@ def adapt_policies(
         algo: The adapting algorithm.
         policies: One per cell, given up by the caller.
         history: Rollouts of each cell, the same number of them.
-        update: Of the first task; its environment has the spaces, where the algorithm does not know them.
+        update: Update of the first task; its environment has the spaces if the algorithm does not know them.
         seed: Seed for algorithms that draw from global generators.
         fresh: Adapt new exploration policies instead of ``policies``.
         first: Leave out this many rollouts of each cell.

@@ -1,4 +1,4 @@
-"""How returns and their intervals are written: three significant digits, wherever numbers are shown."""
+"""Format of returns and their intervals: three significant digits, wherever numbers are shown."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def short_number(value: float, digits: int = 1, sign: str = "") -> str:
 
 
 def with_interval(value: float, bounds: Sequence[float | None], digits: int = 1, sign: str = "") -> str:
-    """``12.3 [11.0, 13.5]``, which consoles take for no markup; without the bounds where there are none.
+    """``12.3 [11.0, 13.5]``, which consoles take for no markup; without the bounds if there are none.
 
     All three have the same decimals: those with which the largest has three significant digits, or ``digits``.
     """

@@ -64,7 +64,7 @@ class Estimate(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """Whether, by how much and by what an agent adapts. Differences are paired: they are of the same test episodes.
+    """Whether an agent adapts, by how much, and due to which data. Differences are paired by test episodes.
 
     Attributes:
         num_tasks: Number of tasks M.
@@ -130,12 +130,12 @@ class Verdict:
 
     @property
     def posterior_differs(self) -> bool | None:
-        """Whether the mean divergence is at least ``HARDLY_DIFFERS``; ``None`` where it is not known."""
+        """Whether the mean divergence is at least ``HARDLY_DIFFERS``; ``None`` if unknown."""
         return None if self.posterior_divergence is None else self.posterior_divergence >= HARDLY_DIFFERS
 
     @property
     def posterior_tells_tasks(self) -> bool | None:
-        """Whether the mean divergence between tasks is at least ``HARDLY_DIFFERS``; ``None`` where it is not known."""
+        """Whether the mean divergence between tasks is at least ``HARDLY_DIFFERS``; ``None`` if unknown."""
         return None if self.task_divergence is None else self.task_divergence >= HARDLY_DIFFERS
 
     @property
@@ -193,10 +193,10 @@ def judge(
 
     Args:
         adapted: After adaptation to the task's own data.
-        no_adaptation: Of the same policy without any data.
+        no_adaptation: Returns of the same policy without any data.
         mismatched: After adaptation to the data of another task.
-        oracle: Of a policy that has access to the task.
-        floor: Of the best policy that does not adapt, where that is known; ``None`` means ``no_adaptation``.
+        oracle: Returns of a policy that has access to the task.
+        floor: Returns of the best policy that does not adapt, if known; ``None`` means ``no_adaptation``.
         divergence: ``KL(posterior || prior)`` in nats.
         task_divergence: ``KL(posterior || posterior given another task's data)``.
         tasks: Descriptions of the tasks; without them they are called ``task 0``, ``task 1``, ...
@@ -286,7 +286,7 @@ def _sentence(verdict: Verdict) -> str:
     gain = with_interval(verdict.gain.value, verdict.gain.interval, sign="+")
     tasks = f"{verdict.num_tasks} task{'' if verdict.num_tasks == 1 else 's'}"
     if verdict.word == "no verdict":
-        return f"no verdict: gain {gain} {_on_so_few(verdict, tasks)}"
+        return f"no verdict: gain {gain} {_on_few_tasks(verdict, tasks)}"
     if verdict.word == "gets worse":
         failing = f"on {len(verdict.failing)} of {tasks}"
         return "; ".join([f"adapting makes it worse: gain {gain}, {failing}", *_about_posterior(verdict)])
@@ -296,9 +296,9 @@ def _sentence(verdict: Verdict) -> str:
     if verdict.word == "no evidence":
         return "; ".join([f"no evidence of adaptation: gain {gain}", *_about_room(verdict), *_about_posterior(verdict)])
     if verdict.word == "adapts":
-        parts = [f"adapts: {gain} by its own data{_how_far(verdict)}"]
+        parts = [f"adapts: {gain} by its own data{_share_of_oracle(verdict)}"]
     else:
-        parts = [f"improves, {_not_by_its_data(verdict, gain)}{_how_far(verdict)}"]
+        parts = [f"improves, {_without_own_data(verdict, gain)}{_share_of_oracle(verdict)}"]
     if verdict.failing:
         parts.append(f"fails on {len(verdict.failing)} of {tasks}: {_joined(verdict.failing_tasks)}")
     else:
@@ -308,7 +308,7 @@ def _sentence(verdict: Verdict) -> str:
     return "; ".join([*parts, *_about_posterior(verdict)])
 
 
-def _on_so_few(verdict: Verdict, tasks: str) -> str:
+def _on_few_tasks(verdict: Verdict, tasks: str) -> str:
     number, what = verdict.num_repetitions, f"{FEWEST_TASKS} or more"
     if number is None:
         return f"on {tasks}; it takes {what} to tell it from chance"
@@ -316,14 +316,14 @@ def _on_so_few(verdict: Verdict, tasks: str) -> str:
     return f"in {times} of these {tasks}; it takes {what} repetitions to tell it from chance"
 
 
-def _not_by_its_data(verdict: Verdict, gain: str) -> str:
+def _without_own_data(verdict: Verdict, gain: str) -> str:
     if verdict.own_data_gain is None:
         return f"but it was not tested whether by its own data: {gain}"
     difference = with_interval(verdict.own_data_gain.value, verdict.own_data_gain.interval, sign="+")
     return f"not by its data: {gain} (against another task's data: {difference})"
 
 
-def _how_far(verdict: Verdict) -> str:
+def _share_of_oracle(verdict: Verdict) -> str:
     share = verdict.oracle_share
     if share is None:
         return ""
@@ -339,7 +339,7 @@ def _about_room(verdict: Verdict) -> list[str]:
 
 
 def _about_posterior(verdict: Verdict) -> list[str]:
-    """Whether the posterior could be the reason: it is that of the prior, or the same in all tasks."""
+    """Whether the posterior could be the reason: it equals the prior, or is the same in all tasks."""
     if verdict.posterior_divergence is None:
         return []
     if not verdict.posterior_differs:

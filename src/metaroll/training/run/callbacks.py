@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 EVALUATED = {"return": ("return_after", "return_mean"), "success": ("SuccessRate",)}
-"""Names for numbers of evaluations, whatever their phase -> what they are called in the log."""
+"""Short names of evaluation metrics, for any phase -> their names in the log."""
 
 _EVENTS = ("on_epoch_end", "on_evaluation", "on_train_end", "on_progress")
 """Methods of callbacks."""
@@ -87,7 +87,7 @@ class RunCallback(Stateful, ABC):
 
 @final
 class EvaluateEvery(RunCallback):
-    """Evaluates after every ``every``-th epoch, for algorithms that do not do so by themselves.
+    """Evaluates after every ``every``-th epoch, for algorithms that do not do so themselves.
 
     An epoch that the algorithm has evaluated is not evaluated again.
 
@@ -107,7 +107,7 @@ class EvaluateEvery(RunCallback):
 
 @final
 class StopAt(RunCallback):
-    """Ends the training where a number reaches a target; the epoch is saved, and the run can go on.
+    """Ends the training where a number reaches a target; the epoch is saved, and the run can continue.
 
     Args:
         target: The value to reach.
@@ -117,7 +117,7 @@ class StopAt(RunCallback):
         minimize: The number is to fall to the target.
 
     Raises:
-        TypeError: ``target`` is no number, ``metric`` no text, or ``window`` no whole number.
+        TypeError: ``target`` is not a number, ``metric`` is not a string, or ``window`` is not a whole number.
         ValueError: ``target`` is not finite, ``metric`` empty, or ``window`` below 1.
     """
 
@@ -132,30 +132,30 @@ class StopAt(RunCallback):
         self._mean.add(epoch, metrics, as_algorithm(runner.algo).log_is_complete)
 
     def stop_reason(self, runner: RunInProgress) -> str | None:
-        """That the target is reached, with the number."""
+        """The reason if the target is reached, with the number; else ``None``."""
         value = self._mean.value
         if value is None or not (value <= self._target if self._minimize else value >= self._target):
             return None
         return f"{self._mean} is {value:.6g}, the target {self._target:.6g}"
 
     def on_train_end(self, runner: RunInProgress) -> None:
-        """Warn if the number never was there."""
+        """Warn if the number was never logged."""
         self._mean.warn_if_missing("StopAt")
 
 
 @final
 class TimeBudget(RunCallback):
-    """Ends the training after the epoch in which it has taken so much time; the epoch is saved, and the run can go on.
+    """Ends the training after the epoch that uses up a time budget; the epoch is saved, and the run can continue.
 
-    Time of training counts from the beginning of the run, in all of its parts: that before a resume, too, but not
-    what an epoch had taken that a kill has cut off, nor the time in between.
+    The time of training counts from the beginning of the run, including that before a resume, but neither the time of
+    an epoch that a kill has interrupted, nor the time between two parts of the run.
 
     Args:
         budget: Seconds, or a text such as ``"90s"``, ``"10m"``, ``"1h30m"`` or ``"2d"``.
 
     Raises:
         TypeError: ``budget`` is neither a number nor a text.
-        ValueError: It is no time above 0.
+        ValueError: It is not a time above 0.
     """
 
     def __init__(self, budget: float | str) -> None:
@@ -165,7 +165,7 @@ class TimeBudget(RunCallback):
         """Nothing: the runner knows the time."""
 
     def stop_reason(self, runner: RunInProgress) -> str | None:
-        """That the time is up."""
+        """The reason if the time is up; else ``None``."""
         if runner.total_seconds < self._seconds:
             return None
         return f"the time budget of {self._text} is used up ({runner.total_seconds:.0f} s of training)"
@@ -182,7 +182,7 @@ class KeepBest(RunCallback):
         metric, window, minimize: As of ``StopAt``. An epoch that has no such number is not the best one.
 
     Raises:
-        TypeError: ``metric`` is no text, or ``window`` no whole number.
+        TypeError: ``metric`` is not a string, or ``window`` is not a whole number.
         ValueError: ``metric`` is empty, or ``window`` below 1.
     """
 
@@ -215,7 +215,7 @@ class KeepBest(RunCallback):
         return {"mean": tree.get("mean", {}), "best": best if known else None}
 
     def on_train_end(self, runner: RunInProgress) -> None:
-        """Warn if the number never was there."""
+        """Warn if the number was never logged."""
         self._mean.warn_if_missing("KeepBest")
 
 
@@ -227,7 +227,7 @@ class CallbackGroup(Stateful):
         callbacks: ``RunCallback``s, and objects with any of the methods that ``LocalRunner`` names.
 
     Raises:
-        TypeError: One of them has none of these methods, or ``callbacks`` is no list.
+        TypeError: One of them has none of these methods, or ``callbacks`` is not a list.
         ValueError: Two of them keep a best snapshot.
     """
 
@@ -263,7 +263,7 @@ class CallbackGroup(Stateful):
 
     @property
     def best(self) -> dict[str, Any] | None:
-        """What is known of the best snapshot, see ``RunCallback.best``."""
+        """The best snapshot so far, see ``RunCallback.best``."""
         return next((dict(service.best) for service in self._services.values() if service.best is not None), None)
 
     def keep_among(self, iterations: Collection[int]) -> None:
@@ -298,7 +298,7 @@ def parse_duration(name: str, value: float | str) -> float:
 
     Raises:
         TypeError: It is neither a number nor a text.
-        ValueError: It is no time above 0.
+        ValueError: It is not a time above 0.
     """
     if not isinstance(value, str):
         return check_number(name, value, 0.0, above_low=True)

@@ -70,7 +70,7 @@ class LivePlans:
         )
 
     def described(self) -> dict[str, Any]:
-        """What calls after a resume must come with, too, as plain data."""
+        """Arguments that calls after a resume must repeat, as plain data."""
         tasks = self._tasks
         kind = f"a list of {len(tasks)}" if isinstance(tasks, list) else type(tasks).__name__
         return {"env_updates": "None" if tasks is None else kind, "deterministic": self._deterministic}

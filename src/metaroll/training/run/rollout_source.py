@@ -1,4 +1,4 @@
-"""Where a runner's rollouts come from: the rollout engine, or a garage sampler; workers are shared and start late."""
+"""Source of a runner's rollouts: the rollout engine, or a garage sampler; workers are shared and start late."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = ["LiveRequest", "RolloutSource", "SamplerChoice"]
 
 
 class LiveRequest(NamedTuple):
-    """Which rollouts go on from call to call of ``Runner.advance``, where this is explained: the same in all calls."""
+    """Arguments of ``Runner.advance`` that are the same in all calls, since its rollouts continue; see there."""
 
     seed: int
     num_slots: int
@@ -173,7 +173,7 @@ class RolloutSource:
         """One list of whole rollouts per update.
 
         Args:
-            request: What is wanted; how long rollouts are is up to the algorithm.
+            request: The requested rollouts; their length is up to the algorithm.
             itr: For samplers that log it.
             agent_update: Behavior policy to use instead of the algorithm's agent, or parameters of that.
         """
@@ -256,7 +256,7 @@ class RolloutSource:
         return self._engine
 
     def explorer(self, num_domains: int, num_init_states_per_domain: int) -> ParameterExplorationSampler:
-        """What rolls out many sets of parameters, on the same workers."""
+        """The sampler of many sets of parameters, on the same workers."""
         if self._choice.sampler_cls is not None:
             raise ValueError("sample_parameters needs the rollout engine: setup with sampler_cls None")
         self._check_agent()
@@ -279,7 +279,7 @@ class RolloutSource:
         return self._explorer
 
     def close(self) -> None:
-        """Free workers and environments; they are made again when needed, and half-done rollouts go on."""
+        """Free workers and environments; they are made again when needed, and half-done rollouts continue."""
         self.load_live_state(self.live_state())
         for engine in (self._engine, self._evaluation_engine, self._explorer):
             if engine is not None:

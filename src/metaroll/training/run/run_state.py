@@ -50,7 +50,7 @@ class TrainArgs:
             check_whole("batch_size", self.batch_size)
 
     def to_dict(self) -> dict[str, Any]:
-        """What a snapshot keeps: all but the epoch to start with."""
+        """The content of a snapshot, except for the epoch to start with."""
         return {name: value for name, value in vars(self).items() if name != "start_epoch"}
 
 
@@ -80,7 +80,7 @@ def trees_of(algo: RLAlgorithm) -> dict[str, Any]:
 
 
 def space_texts(algo: RLAlgorithm) -> dict[str, str]:
-    """The spaces that ``algo`` learns in, as text; empty where it does not know them."""
+    """The spaces that ``algo`` learns in, as text; empty if it does not know them."""
     spec = algo.env_spec
     if spec is None:
         return {}

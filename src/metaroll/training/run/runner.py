@@ -182,7 +182,7 @@ class LocalRunner(RunnerServices):
         store_paths: bool = False,
         pause_for_plot: bool = False,
     ) -> Any:
-        """Train from the beginning; what ``algo.train`` returns.
+        """Train from the beginning; returns the result of ``algo.train``.
 
         Args:
             n_epochs: Number of epochs.
@@ -245,7 +245,7 @@ class LocalRunner(RunnerServices):
         return self._run(algo)
 
     def check_resumes(self, n_epochs: int) -> None:
-        """``SnapshotError`` if what was restored cannot be trained up to ``n_epochs``; changes nothing."""
+        """Raise ``SnapshotError`` if the restored run cannot be trained up to ``n_epochs``; changes nothing."""
         if self._origin is not None and n_epochs > self._origin.iteration:
             check_arithmetic(self._origin, self._require_setup("resume").algo)
 

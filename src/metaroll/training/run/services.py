@@ -1,4 +1,4 @@
-"""What an algorithm may ask of its runner: rollouts, evaluations, a log, and counters."""
+"""Services of a runner for its algorithm: rollouts, evaluations, a log, and counters."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class RunnerServices(ABC):
 
     @property
     def last_paths(self) -> Sequence[Any]:
-        """What the last call for rollouts returned, if training was started with ``store_paths``."""
+        """The rollouts of the last call, if training was started with ``store_paths``."""
         return self._last_paths
 
     @property
@@ -189,7 +189,7 @@ class RunnerServices(ABC):
         contexts: Sequence[Context | None] | None = None,
         missing: Sequence[int] | None = None,
     ) -> Iterator[tuple[Sequence[int], Sequence[Sequence[Any]]]]:
-        """What one call of ``obtain_samples`` would give, some variations at a time; see ``PartsRunner``.
+        """The result of one call of ``obtain_samples``, some variations at a time; see ``PartsRunner``.
 
         Parts take a few seconds each. Between them a snapshot is saved if the last is old.
         """
@@ -341,7 +341,7 @@ class RunnerServices(ABC):
 
     @abstractmethod
     def _save_within_epoch(self) -> None:
-        """Save a snapshot if the last is old; the algorithm can continue from what it has stored so far."""
+        """Save a snapshot if the last one is old; the algorithm can continue from its data so far."""
 
     def _require_setup(self, caller: str) -> RolloutSource:
         if self._source is None:

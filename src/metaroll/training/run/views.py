@@ -39,7 +39,7 @@ class TrainingView(AbstractContextManager["TrainingView"], ABC):
 
 
 class View(ABC):
-    """Shows a session: what is trained, its progress, and its results."""
+    """Shows a session: its configuration, progress and results."""
 
     @abstractmethod
     def message(self, text: str, *, warning: bool = False) -> None:

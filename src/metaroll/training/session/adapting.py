@@ -29,7 +29,7 @@ __all__ = ["AdaptedAgent", "TaskProtocol"]
 @final
 @dataclass(frozen=True)
 class TaskProtocol:
-    """How the agent of a run explores a task and adapts to it: as in the evaluations of the run.
+    """Exploration of a task and adaptation to it by the agent of a run, as in the evaluations of the run.
 
     Attributes:
         row: The algorithm.
@@ -107,7 +107,7 @@ class TaskProtocol:
 
     @contextlib.contextmanager
     def hinting(self) -> Iterator[None]:
-        """Add to shape errors what the algorithm needs to observe of an environment, if that has another shape."""
+        """Add the observation shape that the algorithm needs to shape errors, if the environment has another one."""
         try:
             yield
         except ShapeError as error:

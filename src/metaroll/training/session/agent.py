@@ -182,7 +182,7 @@ def _check_algo(algo: Any, use: str) -> None:
 
 @final
 class Agent(Actor):
-    """An algorithm, its environment, and what it has learned; made by ``metaroll.agent`` and ``metaroll.load``.
+    """An algorithm with its environment and its learned state; made by ``metaroll.agent`` and ``metaroll.load``.
 
     ``act`` is for algorithms that do not adapt; if it adapts, ``explore`` and ``adapt`` give an agent for a task.
 
@@ -284,7 +284,7 @@ class Agent(Actor):
         return list(experiments.split_tasks(self.config, self._experiment.source)[1])
 
     def __repr__(self) -> str:
-        """One line: what it is, how much it has learned, where that is stored, and what to do next."""
+        """One line: algorithm and environment, training so far, folder, and a hint at the next step."""
         head = f"Agent({self.config['algo']!r}, {self.config['env']!r}, seed={self.config['run']['seed']}"
         if self.run_dir is None:
             return f"{head}): nothing learned yet, call learn()"
@@ -388,7 +388,7 @@ class Agent(Actor):
     # -- saving --------------------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> Path:
-        """Save what was learned, everything needed to continue, and the history of the run.
+        """Save the learned state, everything needed to continue, and the history of the run.
 
         Args:
             path: Folder; an agent saved there is replaced.
@@ -607,7 +607,7 @@ def _names_in(config: Mapping[str, Any]) -> dict[str, str | None]:
 
 
 def _stopped_text(config: Mapping[str, Any], folder: Path) -> str:
-    """What remains of a run that was stopped, and how to continue."""
+    """The results of a run that was stopped, and how to continue."""
     done = load_snapshot(folder, "last").iteration
     if done == 0:
         return f"stopped before the first epoch was finished: nothing is learned yet; learn() continues in {folder}"

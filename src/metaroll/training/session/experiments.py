@@ -141,7 +141,7 @@ class Experiment(NamedTuple):
     Attributes:
         runner: The runner.
         algo: The learner.
-        env: What the runner was set up with: ``source``, or one task of it.
+        env: The environment that the runner was set up with: ``source``, or one task of it.
         evaluator: The evaluator.
         source: The environment named in the configuration.
     """
@@ -192,7 +192,7 @@ def resolve(
         layers: ``(where, values)`` pairs, weakest first; ``where`` names the source in errors.
         command: The command that starts the run.
         size: One of ``SIZES``; ``None`` takes that of the layers, else ``default_size``.
-        kept: The layers come from a saved run and are used as they are: options without effect are no error.
+        kept: The layers come from a saved run and are used unchanged: options without effect are no error.
         final: The layers are complete: options that do not fit together are an error.
     """
     env = EnvSource.of(env)

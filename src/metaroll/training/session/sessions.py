@@ -73,7 +73,7 @@ def start(
         callbacks: More callbacks of the runner.
         built: Called with the experiment before training.
         env_steps: Minimum number of environment steps: epochs are added until they are taken.
-        env: What the configuration names as environment, where the caller has it.
+        env: The environment that the configuration names, if the caller has it.
     """
     is_demo = config["command"] == "demo" and not again
     config = experiments.with_torch_threads(config)

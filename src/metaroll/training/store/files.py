@@ -61,7 +61,7 @@ def to_plain(value: Any) -> Any:
 
 
 def number_of(value: Any) -> float:
-    """A number that ``to_plain`` has made; NaN for what is none."""
+    """A number from ``to_plain``; NaN for anything else."""
     if isinstance(value, str):
         return {"Infinity": math.inf, "-Infinity": -math.inf}.get(value, math.nan)
     return float(value) if isinstance(value, int | float) else math.nan
@@ -93,7 +93,7 @@ def save_tree(folder: str | Path, name: str, tree: Any, row_files: RowFiles | No
     Raises:
         TypeError: Something in it cannot be saved.
     """
-    from metaroll.data.plain_data import encode  # here, as below: it loads torch, for which lists of runs do not wait
+    from metaroll.data.plain_data import encode  # here, as below: it loads torch, which lists of runs do not need
 
     folder = Path(folder)
     arrays: dict[str, np.ndarray] = {}

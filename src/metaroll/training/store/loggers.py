@@ -1,4 +1,4 @@
-"""Where the numbers of a run go beside ``metrics.jsonl``: TensorBoard, Weights & Biases, loggers of users.
+"""Loggers of a run's metrics besides ``metrics.jsonl``: TensorBoard, Weights & Biases, users' loggers.
 
 One that fails is left out.
 """
@@ -33,7 +33,7 @@ _WANDB_STEPS = "env_steps"
 
 
 class MetricRow(NamedTuple):
-    """One number: what a line of ``metrics.jsonl`` holds."""
+    """One number, the content of a line of ``metrics.jsonl``."""
 
     iteration: int
     env_steps: int
@@ -48,7 +48,7 @@ class MetricLogger(Protocol):
     """Shows the numbers of a run elsewhere, over its environment steps."""
 
     def open(self, run_dir: Path, env_steps: int) -> None:
-        """Begin, or continue after ``env_steps``: what was shown of later steps does not count.
+        """Begin, or continue after ``env_steps``, so that numbers of later steps no longer count.
 
         What is needed to continue with the same display (e.g. its id) is kept in the run folder.
         """
@@ -59,7 +59,7 @@ class MetricLogger(Protocol):
         ...
 
     def close(self) -> None:
-        """Send what is left; nothing if it is not open."""
+        """Send the remaining numbers; nothing if it is not open."""
         ...
 
 
@@ -87,7 +87,7 @@ class LoggerGroup:
         self._opened: list[MetricLogger] = []
 
     def open(self, run_dir: Path | None, env_steps: int) -> None:
-        """Open all; what one of them raises is raised, since nothing has been trained yet."""
+        """Open all loggers; their errors are raised, since nothing has been trained yet."""
         self.close()
         if not self.all:
             return
@@ -102,7 +102,7 @@ class LoggerGroup:
         for logger in tuple(self._opened):
             try:
                 logger.write(rows)
-            except Exception as error:  # a full disk, a lost connection: training is worth more than its display
+            except Exception as error:  # a full disk, a lost connection: training continues without its display
                 self._opened.remove(logger)
                 warnings.warn(
                     f"{type(logger).__name__} failed and gets no more numbers ({type(error).__name__}: {error}); "
@@ -206,7 +206,7 @@ class WandbLogger:
                 config=self._config,
                 dir=str(run_dir),
                 resume="allow",
-                settings={"console": "off"},  # what is printed stays here
+                settings={"console": "off"},  # its output is not printed
             )
         except Exception as error:  # no account, no network: its own classes
             reason = " ".join(str(error).split())
@@ -225,7 +225,7 @@ class WandbLogger:
             self._run.log({_WANDB_STEPS: env_steps, **{_tag_of(row): row.value for row in group}})
 
     def close(self) -> None:
-        """Finish the W&B run, which sends what is left."""
+        """Finish the W&B run, which sends the remaining numbers."""
         if self._run is not None:
             run, self._run = self._run, None
             run.finish()

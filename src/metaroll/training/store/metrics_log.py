@@ -67,7 +67,7 @@ class MetricsLog:
 
     @property
     def offset(self) -> int:
-        """Bytes in the file: a snapshot remembers them, and what comes later is cut off when it is resumed."""
+        """Bytes in the file: a snapshot records them, and later lines are cut off on resume."""
         if self._path is None or not self._path.exists():
             return 0
         return self._path.stat().st_size
@@ -87,7 +87,7 @@ class MetricsLog:
                 self._rows.append(MetricRow(iteration, env_steps, phase, task, name, number))
 
     def flush(self) -> int:
-        """Write what is pending; the new ``offset``."""
+        """Write pending lines; returns the new ``offset``."""
         if self._path is None:
             return 0
         if self._pending:
@@ -107,7 +107,7 @@ class MetricsLog:
         return self.offset
 
     def truncate(self, offset: int) -> None:
-        """Forget what is pending and everything behind ``offset`` bytes."""
+        """Discard pending lines and everything after ``offset`` bytes."""
         self._pending.clear()
         self._rows.clear()
         if self._path is not None and self.offset > offset:

@@ -53,7 +53,7 @@ def _signature(config: Mapping[str, Any], key: bytes) -> str:
 
 
 def _key(make: bool = False) -> bytes | None:
-    """The secret of this user, perhaps made now; ``None`` where there is none, or it cannot be kept."""
+    """The secret of this user, perhaps made now; ``None`` if there is none, or it cannot be kept."""
     settings = os.environ.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser()
     path = Path(settings) / "metaroll" / "key"
     with contextlib.suppress(OSError, RuntimeError):

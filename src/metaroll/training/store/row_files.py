@@ -18,7 +18,7 @@ from metaroll.errors import DamagedFileError, SnapshotError
 __all__ = ["RowFiles", "load_rows"]
 
 _BLOCK = 1 << 22
-"""Bytes of a block, about; what is smaller is written with everything else."""
+"""Approximate bytes of a block; smaller arrays are written with everything else."""
 
 
 class _Known(NamedTuple):
@@ -35,8 +35,8 @@ class RowFiles:
     """Writes the arrays of one snapshot that are rows of rings, and links the blocks that have not changed.
 
     Args:
-        folder: Of the snapshot; set anew when it gets its final name.
-        before: Those of the snapshot before, in the same process; ``None``: everything is written.
+        folder: Folder of the snapshot; set again when it gets its final name.
+        before: The row files of the previous snapshot, in the same process; ``None``: everything is written.
     """
 
     def __init__(self, folder: Path, before: RowFiles | None = None) -> None:
@@ -74,7 +74,7 @@ class RowFiles:
         return {"dtype": rows.dtype.str, "shape": list(rows.shape), "files": files}
 
     def _changed(self, path: str, rows: RingRows, block: int) -> np.ndarray | None:
-        """Which blocks have changed since the snapshot before; ``None`` where that is not known."""
+        """Which blocks have changed since the snapshot before; ``None`` if unknown."""
         known = self._before[1].get(path) if self._before is not None else None
         if known is None or known.history is not rows.history or known.block != block:
             return None

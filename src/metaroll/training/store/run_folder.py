@@ -1,4 +1,4 @@
-"""The folder of a run: what belongs to it, and its configuration."""
+"""The folder of a run: its files, and its configuration."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def refuse_existing(folder: Path) -> None:
 
 
 def _holding(folder: Path) -> str:
-    """Foreign entries of a folder, or, where there are none, some of its entries."""
+    """Foreign entries of a folder, or, if there are none, some of its entries."""
     if not folder.is_dir():
         return ""
     names = foreign_in(folder, RUN.layout) or sorted(path.name for path in folder.iterdir())

@@ -118,7 +118,7 @@ class RunStore:
 
 
 def check_metrics(run_dir: Path, snapshot: Snapshot) -> None:
-    """Error if metrics that were written before the snapshot are gone: what follows would continue a torn line."""
+    """Raise an error if metrics from before the snapshot are missing: later ones would continue a torn line."""
     path, offset = run_dir / FILE_NAME, snapshot.manifest["metrics_offset"]
     if not os.path.lexists(path):
         return  # taken away on purpose
@@ -134,7 +134,7 @@ def check_metrics(run_dir: Path, snapshot: Snapshot) -> None:
 
 
 def _content(run_dir: Path) -> set[str]:
-    """Names in a folder, but for what a run that was killed before its first snapshot leaves."""
+    """Names in a folder, without the leftovers of a run that was killed before its first snapshot."""
     if not run_dir.exists():
         return set()
     names = {name for name in os.listdir(run_dir) if not name.startswith(".") and name not in _BEFORE_THE_RUN}

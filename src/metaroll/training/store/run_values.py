@@ -41,7 +41,7 @@ SIGNATURE = "signature"
 OF_RUNS = ("command", "versions", PLUGIN, ENV_PLUGIN, NETWORK, SIGNATURE)
 """Entries that only a run writes."""
 CHANGEABLE = ("evaluate_every", "memory_limit", "lr_decay_epochs")
-"""Options of an algorithm that a run may change when it continues; all others decide what its snapshots hold."""
+"""Options of an algorithm that may change when a run continues; all others determine its snapshots."""
 OLDER = {"size": None, "held_out": "after_training"}
 """Options of runs of older versions, which do not name them: no size of now, and how tasks were held out then."""
 _NOT_OPTIONS = ("metaroll_run", "algo", "env", "seeds", "jobs", *OF_RUNS)
@@ -77,7 +77,7 @@ def same_request(config: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def network_of(config: Mapping[str, Any]) -> str | None:
-    """The network of the user's own that a run of this configuration is built with; ``None`` without one.
+    """The user's own network that a run of this configuration is built with; ``None`` without one.
 
     Raises:
         ValueError: It has an option twice.
@@ -98,7 +98,7 @@ def address_of(config: Mapping[str, Any]) -> str | None:
 
 
 def kept_origins(config: Mapping[str, Any]) -> dict[str, str]:
-    """Where the plug-ins and the network of a run were from when it began: entry -> distribution, version and hash."""
+    """Origins of the plug-ins and the network of a run when it began: entry -> distribution, version and hash."""
     texts: dict[str, str] = {}
     for entry in (PLUGIN, ENV_PLUGIN, NETWORK):
         if isinstance(kept := config.get(entry), Mapping):
@@ -109,7 +109,7 @@ def kept_origins(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def check_same_run(config: Mapping[str, Any], saved: Mapping[str, Any] | None, folder: Path) -> None:
-    """Error if the configuration differs from that of the snapshot in what may not change within a run."""
+    """Raise an error if the configuration differs from that of the snapshot in options that must not change."""
     here, there = _lasting(config), _lasting(saved or {})
     for name, value in here.items():
         if name in there and there[name] != value:

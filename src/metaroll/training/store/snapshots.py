@@ -50,7 +50,7 @@ _TEMPORARY = re.compile(r"\.tmp-(\d{6,})")
 
 
 class SnapshotConfig(NamedTuple):
-    """Where a runner writes snapshots, and which it keeps (see ``Snapshotter``)."""
+    """The folder in which a runner writes snapshots, and those that it keeps (see ``Snapshotter``)."""
 
     snapshot_dir: str | Path
     snapshot_mode: str = "last"
@@ -136,7 +136,7 @@ def load_snapshot(run_dir: str | Path, iteration: int | str = "last") -> Snapsho
 
 
 def _why_none(run_dir: Path) -> str:
-    """Why a run has no snapshot, as far as its folder shows, and what to do."""
+    """The reason why a run has no snapshot, judged by its folder, and a hint."""
     left = [name for name in (METRICS_FILE, SUMMARY_FILE) if (run_dir / name).is_file()]
     if left:
         return (
@@ -384,7 +384,7 @@ class Snapshotter:
         self._remove_replaced()
 
     def _kept(self, present: Sequence[int]) -> list[int]:
-        """Those of ``present``, oldest first, that the mode keeps."""
+        """The snapshots of ``present``, oldest first, that the mode keeps."""
         wanted = [iteration for iteration in present if self._mode_wants(iteration)]
         if self.snapshot_mode not in _REPLACING:
             return wanted
@@ -398,7 +398,7 @@ class Snapshotter:
                 _drop(path)
 
     def clean(self) -> None:
-        """Remove what a killed process left half-written. Only the run that trains in this folder may call it."""
+        """Remove incomplete files of a killed process. Only the run that trains in this folder may call it."""
         root = self.snapshot_dir / _FOLDER
         if not root.is_dir():
             return

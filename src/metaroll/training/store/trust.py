@@ -34,7 +34,7 @@ def check_run(
     """Error unless the run may be rebuilt: nothing has been imported for it yet.
 
     Args:
-        config: Its configuration, as it is to continue.
+        config: The configuration with which it continues.
         written: The configuration in its folder: all else was given now.
         folder: Folder of the run.
         trust: Import the modules that it names, and connect to its cluster, though this installation has not made the
@@ -71,7 +71,7 @@ def check_group(config: Mapping[str, Any], written: Mapping[str, Any], folder: P
         See ``check_run``.
 
     Raises:
-        SnapshotError: The environment's name is no text.
+        SnapshotError: The environment's name is not a string.
         UntrustedRunError: See ``check_run``.
     """
     return _check(config, written, folder, trust)
@@ -82,7 +82,7 @@ def check_built(built: Mapping[str, Any], checked: Mapping[str, Any], folder: Pa
 
     Args:
         built: The configuration that is built, value by value.
-        checked: That of ``check_run`` or ``check_group``, in which an option may have another name.
+        checked: The configuration from ``check_run`` or ``check_group``, in which an option may have another name.
         folder: Folder of the run or the group.
 
     Raises:
@@ -99,7 +99,7 @@ def check_built(built: Mapping[str, Any], checked: Mapping[str, Any], folder: Pa
 def _check(
     config: Mapping[str, Any], written: Mapping[str, Any], folder: Path, trust: bool, env_given: bool = False
 ) -> list[str]:
-    # What the user has given now (--engine, --ray-address) needs no trust, and the signature is that of the file.
+    # Options of this call (--engine, --ray-address) need no trust, and the signature covers the file.
     own = is_own(written)
     env = config["env"]
     if not isinstance(env, str):
@@ -121,7 +121,7 @@ def _check(
         raise UntrustedRunError(
             f"{folder} was not made by this installation, and runs on the Ray cluster at {address}, which may execute "
             f"code here: name a cluster of yours with {option_text('ray_address', 'HOST:PORT')}, use "
-            f"{option_text('transport', 'process')}, or allow it with {_how(folder)}"
+            f"{option_text('transport', 'process')}, or allow it with {_trust_text(folder)}"
         )
     return notes
 
@@ -140,12 +140,12 @@ def _checked_module(what: str, name: str, module: str, files: Sequence[Path], fo
     if not allowed:
         raise UntrustedRunError(
             f"{folder} was not made by this installation (or the module was elsewhere then), and its {what} "
-            f"{name!r} executes the module {where}: inspect it, then allow it with {_how(folder)}"
+            f"{name!r} executes the module {where}: inspect it, then allow it with {_trust_text(folder)}"
         )
     return where
 
 
-def _how(folder: Path) -> str:
+def _trust_text(folder: Path) -> str:
     load = f"metaroll.load({str(folder)!r}, trust=True)"
     return for_reader(load, "--trust")
 

@@ -86,7 +86,7 @@ def import_log(arguments: Sequence[str]) -> None:
         document = {"folder": str(Path(args.out).expanduser()), "rollouts": facts}
         document["ranges"] = {name: [low, high] for name, (_, low, high) in ranges.items()}
         document["findings"] = [finding._asdict() for finding in findings]
-        document["lag"] = None if lag is None or not lag.is_told else lag._asdict()
+        document["lag"] = None if lag is None or not lag.is_known else lag._asdict()
         print_json(document)
 
 

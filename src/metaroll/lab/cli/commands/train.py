@@ -427,7 +427,7 @@ def evaluate(arguments: Sequence[str]) -> None:
 
 
 def _flags_of_evaluate(arguments: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Flags of ``train`` replaced by those of this command, and the typed flags by the names of what they set."""
+    """Flags of ``train`` replaced by those of this command, and typed flags by the names of their options."""
     names, _ = cli.take_positionals(arguments, 1, cli.flags_of(_EvaluateArguments, valued_only=True))
     adapting = False
     with contextlib.suppress(MetarollError, OSError):  # which are reported later

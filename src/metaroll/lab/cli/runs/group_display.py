@@ -28,7 +28,7 @@ _LEFT = re.compile(rf"(?:run ({_TIME})$|, ({_TIME}) left$)")
 
 @dataclass
 class RunRow:
-    """What is known about one run, from the lines that its display has printed (see ``TrainingDisplay``).
+    """The progress of one run, read from the lines that its display has printed (see ``TrainingDisplay``).
 
     Attributes:
         state: ``waiting``, ``running``, ``done`` or ``failed``.

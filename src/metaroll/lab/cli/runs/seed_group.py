@@ -152,7 +152,7 @@ def _begin(group: SeedGroup, folder: Path, changes: Mapping[str, Any]) -> Child:
     else:
         arguments, changes = ["resume", str(folder)], _resumed(group, folder, changes)[1]
         arguments += ["--trust"] if group.trust else []
-    # When a run is resumed, an engine without a cluster drops the address by itself.
+    # When a run is resumed, an engine without a cluster drops the address itself.
     kept = {name: value for name, value in changes.items() if begins or (name, value) != ("ray_address", None)}
     nothing = "None" if begins else "none"
     pairs = [

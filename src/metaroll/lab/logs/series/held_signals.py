@@ -11,7 +11,7 @@ from metaroll.errors import ShapeError
 __all__ = ["held_majority", "held_mean"]
 
 _SLIVER = 1e-6
-"""A piece of a step below this share of it is a rounding error."""
+"""An interval shorter than this share of a step is due to rounding."""
 
 
 class _Pieces(NamedTuple):
@@ -33,16 +33,16 @@ class _Pieces(NamedTuple):
 def held_mean(values: Any, times: Any, edges: Any) -> np.ndarray:
     """Means over steps of the signal that is ``values[i]`` from ``times[i]`` to ``times[i + 1]``.
 
-    ``u_k = 1 / (e_{k+1} - e_k) integral_{e_k}^{e_{k+1}} u(t) dt``. If one row holds during the whole step, its value is
-    kept to the bit. The last row holds forever; no step may begin before the first one.
+    ``u_k = 1 / (e_{k+1} - e_k) integral_{e_k}^{e_{k+1}} u(t) dt``. If one row holds during a whole step, its value is
+    returned bit for bit. The last row holds forever; no step may begin before the first row.
 
     Args:
-        values: Shape ``(N,)``.
-        times: When they begin, increasing, in s, shape ``(N,)``.
-        edges: Where steps begin, and the last one ends, increasing, in s, shape ``(T+1,)``.
+        values: Value of each row, shape ``(N,)``.
+        times: Time from which each row holds, increasing, in s, shape ``(N,)``.
+        edges: Begin of each step and end of the last one, increasing, in s, shape ``(T+1,)``.
 
     Returns:
-        Shape ``(T,)``.
+        Means, shape ``(T,)``.
 
     Raises:
         ShapeError: Shapes do not fit.
@@ -50,17 +50,17 @@ def held_mean(values: Any, times: Any, edges: Any) -> np.ndarray:
     """
     values = np.asarray(values, dtype=np.float64)
     pieces = _pieces(len(values), times, edges)
-    own = values[pieces.rows]
-    sums = np.add.reduceat(pieces.weights * own, pieces.begins)
-    # Without the clip, rounding could put a mean of values at a bound outside of it.
-    lows, highs = (np.minimum.reduceat(own, pieces.begins), np.maximum.reduceat(own, pieces.begins))
+    held = values[pieces.rows]
+    sums = np.add.reduceat(pieces.weights * held, pieces.begins)
+    # Clip: rounding could move the mean of values at an action bound beyond that bound.
+    lows, highs = (np.minimum.reduceat(held, pieces.begins), np.maximum.reduceat(held, pieces.begins))
     return np.clip(sums / np.add.reduceat(pieces.weights, pieces.begins), lows, highs)
 
 
 def held_majority(values: Any, times: Any, edges: Any) -> np.ndarray:
-    """The value that held for the longest time in each step; of two such, the earlier one.
+    """The value that held longest in each step; the earlier one of a tie.
 
-    Arguments and errors as for ``held_mean``.
+    Arguments and errors are those of ``held_mean``.
     """
     values = np.asarray(values)
     pieces = _pieces(len(values), times, edges)
@@ -70,7 +70,7 @@ def held_majority(values: Any, times: Any, edges: Any) -> np.ndarray:
     )
     shares = np.bincount(places.reshape(-1), weights=pieces.weights)
     steps = pairs // len(kinds)
-    # Sums of equal length may differ by rounding.
+    # Equal durations may differ by rounding.
     best = np.maximum.reduceat(shares, np.flatnonzero(np.diff(steps, prepend=-1)))
     is_best = shares >= best[steps] * (1.0 - _SLIVER)
     order = np.lexsort([first, ~is_best, steps])
@@ -97,5 +97,5 @@ def _pieces(num_values: int, times: Any, edges: Any) -> _Pieces:
     rows = np.arange(len(steps)) - starts[steps] + first[steps]
     until = np.append(times[1:], np.inf)[rows]
     lengths = np.minimum(until, ends[steps]) - np.maximum(times[rows], begins[steps])
-    # A row may begin a sliver before or after its step: it gets the sliver.
+    # A row that begins a rounding error before or after its step still has a positive weight.
     return _Pieces(rows, steps, starts, np.maximum(lengths, slivers[steps]))

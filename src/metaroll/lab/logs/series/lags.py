@@ -13,7 +13,7 @@ from metaroll.errors import ShapeError
 __all__ = ["Lag", "estimate_lag", "held_later"]
 
 _BLOCK = 25
-"""Number of steps of a block that is drawn as a whole, since errors of neighbors are correlated."""
+"""Steps per block of the bootstrap: blocks are resampled as a whole, since errors of neighboring steps correlate."""
 _FEWEST_BLOCKS = 8
 _FLOOR = 1e-10
 """An error below this share of the changes is a rounding error."""
@@ -21,13 +21,13 @@ _RIDGE = 1e-9
 """Ridge for collinear columns, such as sine and cosine near a stop."""
 _MOST_COLUMNS = 64
 _OF_THE_OTHER, _BEYOND = 0.25, 2.0
-"""A negative lag is chosen if adding the best other one gains at most this share of its own gain, and if that gain is
-above this factor times the information that commands have from their own row."""
+"""A negative lag is chosen if adding the best other lag gains at most this share of its own gain, and if that gain
+exceeds this factor times the information that a controller's commands have from the observations of their own row."""
 _FAR_BELOW = -0.45
-"""A lower quantile of resampled lags at or below this is not due to chance: the interval holds it in any case."""
+"""A lower quantile of resampled lags at or below this is not due to chance: the interval always includes it."""
 _LEAST_REST = 0.01
-"""Minimum share of commands that does not follow, linearly, from the observations of their row."""
-_TOLD = 1.0
+"""Minimum share of the variance of commands that is not a linear function of the observations of their row."""
+_KNOWN_WIDTH = 1.0
 """Maximum width of the interval, in steps, of a lag that counts as known."""
 
 
@@ -35,8 +35,8 @@ class Lag(NamedTuple):
     """A lag in steps, and its interval.
 
     Attributes:
-        steps: The likeliest lag; NaN where the log is too short. Below 0, commands are recorded in rows after they
-            acted.
+        steps: The most likely lag; NaN if the log is too short. A negative lag means that commands are recorded in rows
+            after they acted.
         low: Lower bound.
         high: Upper bound.
     """
@@ -46,27 +46,27 @@ class Lag(NamedTuple):
     high: float
 
     @property
-    def is_told(self) -> bool:
+    def is_known(self) -> bool:
         """Whether the interval is at most one step wide."""
-        return self.high - self.low <= _TOLD
+        return self.high - self.low <= _KNOWN_WIDTH
 
 
 def held_later(actions: np.ndarray, lag: float) -> np.ndarray:
-    """Means over steps of commands that act ``lag`` steps late, ``(N, A)``; NaN where unknown commands reach in.
+    """Means over steps of commands that act ``lag`` steps late, ``(N, A)``; NaN where they would need unknown commands.
 
     With ``lag = m + f``: ``(1 - f) u_{k-m} + f u_{k-m-1}``.
 
     Args:
-        actions: Of each step, ``(N, A)``.
-        lag: Below 0 for commands that are recorded in rows after they acted.
+        actions: Command of each step, ``(N, A)``.
+        lag: Steps; negative for commands that are recorded in rows after they acted.
     """
-    whole = math.floor(lag)
-    part = lag - whole
-    nothing = np.full((abs(whole) + 1, actions.shape[1]), np.nan)
-    padded = np.concatenate([nothing, actions, nothing])
-    first = len(nothing) - whole
-    later, before = padded[first : first + len(actions)], padded[first - 1 : first - 1 + len(actions)]
-    return later if part == 0.0 else (1.0 - part) * later + part * before
+    steps = math.floor(lag)
+    fraction = lag - steps
+    unknown = np.full((abs(steps) + 1, actions.shape[1]), np.nan)
+    padded = np.concatenate([unknown, actions, unknown])
+    first = len(unknown) - steps
+    newer, older = padded[first : first + len(actions)], padded[first - 1 : first - 1 + len(actions)]
+    return newer if fraction == 0.0 else (1.0 - fraction) * newer + fraction * older
 
 
 def estimate_lag(
@@ -80,36 +80,36 @@ def estimate_lag(
     num_reps: int = 200,
     confidence: float = 0.95,
 ) -> Lag:
-    """The lag between commands and what is observed, by the profile likelihood of a linear model.
+    """Estimate the lag between commands and their effect on observations, by the profile likelihood of a linear model.
 
     For each lag it fits ``x_{k+1} - x_k = A x_k + B u(held over [t_k - lag, t_{k+1} - lag]) + c + e_k`` by least
-    squares, and takes the lag that makes ``-N/2`` times the sum over entries of ``log sum e^2`` largest. The interval
-    is that of a bootstrap of blocks of 25 steps (Künsch 1989), in which all of this is repeated, widened by half of
+    squares, and takes the lag that maximizes ``-N/2`` times the sum over entries of ``log sum e^2``. The interval is
+    that of a bootstrap of blocks of 25 steps (Künsch 1989), which repeats all of this, widened by half of
     ``resolution``.
 
-    Commands that a controller computes from observations are informative about observations, too: about those of their
-    own row by at most ``-N/2 log det(1 - R^2)``. A lag below 0 is chosen if its gain is at least twice that, and the
-    best other lag gains little more; if its gain is smaller, the interval still contains it.
+    Commands that a controller computes from observations carry information about the observations of their own row
+    without acting: at most ``-N/2 log det(1 - R^2)``. A negative lag is therefore chosen only if its gain is at least
+    twice that, and the best other lag gains little more; if its gain is smaller, the interval still contains it.
 
     The errors of a linear model of a nonlinear system count as noise. If speeds are not observed, the lag may seem
     longer than it is.
 
     Args:
-        observations: Of each rollout, ``(T+1, O)``.
-        actions: Held during its steps, ``(T, A)``.
+        observations: Observations of each rollout, ``(T+1, O)``.
+        actions: Commands held during its steps, ``(T, A)``.
         generator: Source of randomness.
-        min_lag: Smallest lag that is tried, in steps; at most 0.
-        max_lag: Largest one.
-        resolution: Distance of neighboring lags, in steps.
+        min_lag: Smallest candidate, in steps; at most 0.
+        max_lag: Largest candidate, in steps.
+        resolution: Distance of neighboring candidates, in steps.
         num_reps: Number of resamples.
         confidence: Level of the interval.
 
     Returns:
-        NaN and the bounds 0 and ``max_lag`` where there are fewer than 8 blocks, more than 64 observations, or commands
-        that follow linearly from those of their row, to a hundredth.
+        The lag; NaN with the bounds 0 and ``max_lag`` if there are fewer than 8 blocks or more than 64 observations, or
+        if all but a hundredth of the commands is a linear function of the observations of their row.
 
     Raises:
-        ShapeError: Observations and actions do not fit.
+        ShapeError: The shapes of observations and actions do not fit.
     """
     for x, u in zip(observations, actions, strict=True):
         if x.ndim != 2 or u.ndim != 2 or len(x) != len(u) + 1:
@@ -142,33 +142,37 @@ def estimate_lag(
     profiles = np.array([fits(held(lag)) for lag in lags])
     after = lags > -0.5 * resolution
     early, usual = (lags[of][np.argmax(profiles[of, 0])] for of in (~after, after)) if not after.all() else (0.0, 0.0)
-    whole = weights[:1]
-    together, alone = fits(held(early), held(usual), by=whole)[0], fits(held(early), by=whole)[0]
-    gained = together - fits(held(usual), by=whole)[0]
-    rest = _rest(held(0.0), states)
+    equal = weights[:1]  # every block once
+    together, alone = fits(held(early), held(usual), by=equal)[0], fits(held(early), by=equal)[0]
+    gained = together - fits(held(usual), by=equal)[0]
+    rest = _unexplained(held(0.0), states)
     if rest.size and np.square(rest).mean() < _LEAST_REST:
         return unknown
     tail, half = 0.5 * (1.0 - confidence), 0.5 * resolution
     lowest = float(np.quantile(lags[np.argmax(profiles, axis=0)][1:], tail))
-    if gained <= _BEYOND * _known(held(0.0), rest) or together - alone > _OF_THE_OTHER * gained:
+    if gained <= _BEYOND * _shared_information(held(0.0), rest) or together - alone > _OF_THE_OTHER * gained:
         lags, profiles = lags[after], profiles[after]
     best = lags[np.argmax(profiles, axis=0)]
     low, high = np.quantile(best[1:], [tail, 1.0 - tail])
-    if low >= 0.0 > _FAR_BELOW >= lowest:  # real, or an effect of a controller's commands depending on their row
+    if low >= 0.0 > _FAR_BELOW >= lowest:  # a real lag, or only the dependence of a controller's commands on their row
         return Lag(float(best[0]), lowest - half, float(max(high, best[0])) + half)
     least = min(0.0, float(lags[0]))
     return Lag(float(best[0]), max(least, float(min(low, best[0])) - half), float(max(high, best[0])) + half)
 
 
-def _rest(commands: np.ndarray, states: np.ndarray) -> np.ndarray:
-    """The part of ``commands (N, A)`` that does not follow, linearly, from the ``states (N, O)`` of their row."""
+def _unexplained(commands: np.ndarray, states: np.ndarray) -> np.ndarray:
+    """The part of ``commands (N, A)`` that is not a linear function of the ``states (N, O)`` of their row."""
     return commands - states @ np.linalg.lstsq(states, commands, rcond=None)[0] if states.size else commands
 
 
-def _known(commands: np.ndarray, rest: np.ndarray) -> float:
-    """Information in a linear controller's commands other than by acting, at most: ``-N/2 log det(1 - R^2)`` nats.
+def _shared_information(commands: np.ndarray, rest: np.ndarray) -> float:
+    """Information, in nats, of a linear controller's commands about their row: at most ``-N/2 log det(1 - R^2)``.
 
-    They have it from the observations of their row alone, from which their ``rest`` does not follow.
+    This is what they know of the row by having been computed from it, not by acting on it.
+
+    Args:
+        commands: ``(N, A)``.
+        rest: Their part that is not a linear function of the row, ``(N, A)``.
     """
     small = _RIDGE * np.eye(commands.shape[1])
     before, after = (np.linalg.slogdet(each.T @ each / len(each) + small)[1] for each in (commands, rest))
@@ -176,7 +180,7 @@ def _known(commands: np.ndarray, rest: np.ndarray) -> float:
 
 
 def _log_likelihood(design: np.ndarray, changes: np.ndarray, blocks: int, weights: np.ndarray) -> np.ndarray:
-    """Log-likelihood of the best linear model for each row of block ``weights (R, blocks)``, ``(R,)``."""
+    """Log-likelihood ``(R,)`` of the best linear model for each of R sets of block ``weights (R, blocks)``."""
     both = np.concatenate([design, changes], axis=1)[: blocks * _BLOCK].reshape(blocks, _BLOCK, -1)
     products = np.einsum("bki,bkj->bij", both, both)
     sums = np.tensordot(weights, products, axes=1)  # (R, P + O, P + O)
@@ -188,7 +192,7 @@ def _log_likelihood(design: np.ndarray, changes: np.ndarray, blocks: int, weight
 
 
 def _scaled(values: np.ndarray) -> np.ndarray:
-    """Columns that vary, with mean 0 and standard deviation 1."""
+    """The columns that vary, standardized to mean 0 and standard deviation 1."""
     centered = values - values.mean(axis=0)
     spread = centered.std(axis=0)
     moving = spread > 1e-12 * np.maximum(np.abs(values).max(axis=0, initial=0.0), 1e-300)
