@@ -1,11 +1,10 @@
-"""The examples of docs/testing.md run when pasted; the page lists every kit."""
+"""The examples of docs/testing.md run when pasted, with workers of their own; the page lists every kit."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-import pytest
 from doc_pages import page, python_blocks, run_script
 
 from metaroll import testing
@@ -13,7 +12,6 @@ from metaroll import testing
 PAGE = page("testing.md")
 
 
-@pytest.mark.usefixtures("lent_pools")
 def test_the_page_runs_from_top_to_bottom(tmp_path: Path) -> None:
     printed = run_script(tmp_path, "\n".join(python_blocks(PAGE)))
     [shown] = re.findall(r"```\n(determinism: .*?)\n```", PAGE, flags=re.DOTALL)
