@@ -209,15 +209,15 @@ class SharedPools:
     """
 
     def __init__(self) -> None:
-        self._running: dict[tuple[int, PoolTimeouts | None], _SharedPool] = {}
+        self._running: dict[tuple[int, PoolTimeouts], _SharedPool] = {}
 
     def __getitem__(self, num_workers: int) -> SamplerPool:
         return self.with_timeouts(num_workers, None)
 
     def with_timeouts(self, num_workers: int, timeouts: PoolTimeouts | None) -> SamplerPool:
-        key = num_workers, None if timeouts == PoolTimeouts() else timeouts
+        key = num_workers, timeouts or PoolTimeouts()
         if key not in self._running:
-            pool = self._running[key] = _SharedPool(num_workers, transport="process", timeouts=timeouts)
+            pool = self._running[key] = _SharedPool(num_workers, transport="process", timeouts=key[1])
             pool.invoke_all(bool)  # so that all of them have started
         return self._running[key]
 
