@@ -293,6 +293,14 @@ def pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(view, "draw_pictures", draw_pictures)
 
 
+@pytest.fixture
+def empty_charts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Charts of pages are not drawn, for tests of what else a page says: a page of them takes a second."""
+    from metaroll.lab.report import page_parts
+
+    monkeypatch.setattr(page_parts, "svg", lambda chart: ('<svg class="chart"></svg>', chart.explanation))
+
+
 TELLS_CHILDREN = Path(f"/proc/self/task/{os.getpid()}/children").exists()
 """Whether Linux tells the children of a process; otherwise one has to look at all processes of the machine."""
 

@@ -19,7 +19,7 @@ from typing import Any
 import ideas
 import reached
 import walks
-from source_trees import Module, Source, code_lines, code_tokens, comment_lines, resolved
+from source_trees import Module, Source, code_lines, code_tokens, comment_lines, resolved, walk
 
 __all__ = [
     "COUNTS",
@@ -398,7 +398,7 @@ def _public_names(source: Source) -> int:
     for node in top.tree.body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in ("_MODULES", "__all__"):
             values = node.value.values if isinstance(node.value, ast.Dict) else [node.value]
-            names = [inner.value for value in values for inner in ast.walk(value) if isinstance(inner, ast.Constant)]
+            names = [inner.value for value in values for inner in walk(value) if isinstance(inner, ast.Constant)]
             return sum(isinstance(name, str) and not name.startswith("__") for name in names)
     return 0
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TypeGuard
 
-from source_trees import Module, Source, resolved
+from source_trees import Module, Source, resolved, walk
 
 __all__ = [
     "IDEAS",
@@ -39,6 +39,8 @@ _FLOOR = re.compile(r"f?maximum|clamp(_min)?_?|clip_?|where")
 _SAME_ROWS = ("reshape", "view", "contiguous", "clone", "copy", "squeeze", "unsqueeze", "flatten", "to", "astype")
 _LIST_METHODS = ("append", "insert")
 _IN_PLACE = ("mul_", "sub_", "add_", "div_")
+_OPERATIONS = {ast.Call, ast.BinOp, ast.AugAssign}
+"""What may be a product, an activation or a square; most nodes are none of these."""
 
 
 def perceptrons(source: Source) -> list[str]:
@@ -58,7 +60,7 @@ def perceptrons(source: Source) -> list[str]:
         (module.name, node.name)
         for module in source.modules.values()
         for node in module.tree.body
-        if isinstance(node, _Function) and any(_is_primitive_product(inner) for inner in ast.walk(node))
+        if isinstance(node, _Function) and any(_is_primitive_product(inner) for inner in walk(node))
     }
     curves = {
         (module.name, node.name) for module in source.modules.values() for node in _functions(module) if _is_curve(node)
@@ -123,7 +125,7 @@ def _is_floor(call: ast.Call) -> bool:
     if not _FLOOR.fullmatch(_called(call)):
         return False
     if _called(call) == "where":
-        tested = {ast.unparse(n) for part in parts if isinstance(part, ast.Compare) for n in ast.walk(part)}
+        tested = {ast.unparse(n) for part in parts if isinstance(part, ast.Compare) for n in walk(part)}
         return any(ast.unparse(part) in tested for part in parts)
     texts = [ast.unparse(part) for part in parts]
     is_leaky = len(texts) > 1 and any(
@@ -163,7 +165,7 @@ def _called(node: ast.Call) -> str:
 def _mentions(node: ast.AST, matches: Callable[[str], object]) -> bool:
     return any(
         matches(inner.id if isinstance(inner, ast.Name) else inner.attr)
-        for inner in ast.walk(node)
+        for inner in walk(node)
         if isinstance(inner, ast.Name | ast.Attribute)
     )
 
@@ -190,7 +192,7 @@ def _assigned_from(module: Module, matches: Callable[[str], object]) -> set[str]
             if is_choice and _mentions(head, matches):
                 taken |= {
                     inner.id if isinstance(inner, ast.Name) else inner.attr
-                    for inner in ast.walk(part)
+                    for inner in walk(part)
                     if isinstance(inner, ast.Name | ast.Attribute) and isinstance(inner.ctx, ast.Store)
                 }
     return taken - {"_"}
@@ -230,8 +232,16 @@ class _Pass:
         """What kinds of values the function returns."""
 
     def is_one(self, function: _Function) -> bool:
-        self._block(function.body)
+        if self._has_product(function):  # else nothing can have come from one
+            self._block(function.body)
         return self._is_one
+
+    def _has_product(self, function: _Function) -> bool:
+        return any(
+            isinstance(node.op, ast.MatMult) if isinstance(node, ast.AugAssign) else self._names.is_product(node)
+            for node in walk(function)
+            if type(node) in _OPERATIONS
+        )
 
     def _block(self, body: list[ast.stmt]) -> None:
         for statement in body:
@@ -258,7 +268,9 @@ class _Pass:
 
     def _look(self, expression: ast.expr, is_alone: bool) -> None:
         """Note products of what is activated, what is activated in place, and what a list is given."""
-        for node in ast.walk(expression):
+        for node in walk(expression):
+            if type(node) not in _OPERATIONS:
+                continue
             if self._names.is_product(node) and any(self._kind(part) == "activated" for part in _parts(node)):
                 self._is_one = True
             if is_alone and self._names.is_activation(node):
@@ -394,7 +406,7 @@ def adams(source: Source) -> list[str]:
 
 
 def _calls_adam(function: _Function) -> bool:
-    calls = (node for node in ast.walk(function) if isinstance(node, ast.Call))
+    calls = (node for node in walk(function) if isinstance(node, ast.Call))
     return any(
         re.fullmatch(r"_?(fused|foreach|single_tensor|multi_tensor)_adamw?_?|adamw?", _called(node))
         and isinstance(node.func, ast.Attribute)
@@ -404,8 +416,8 @@ def _calls_adam(function: _Function) -> bool:
 
 
 def _is_adam(function: _Function, constants: Mapping[str, float]) -> bool:
-    nodes = list(ast.walk(function))
-    if not any(_is_square(node) for node in nodes) or not _uses_root(nodes):
+    nodes = walk(function)
+    if not any(_is_square(node) for node in nodes if type(node) in _OPERATIONS) or not _uses_root(nodes):
         return False
     decays = {ast.unparse(node.right) for node in nodes if _is_complement(node)}
     return len(decays) >= 2 or _averages(nodes, constants) >= 2
@@ -456,7 +468,7 @@ def _uses_root(nodes: list[ast.AST]) -> bool:
             divisor = node
         if divisor is not None and (
             _has_root(divisor)
-            or any(ast.unparse(n) in roots for n in ast.walk(divisor) if isinstance(n, ast.Name | ast.Attribute))
+            or any(ast.unparse(n) in roots for n in walk(divisor) if isinstance(n, ast.Name | ast.Attribute))
         ):
             return True
         if isinstance(node, ast.Call) and _called(node) in ("rsqrt", "rsqrt_"):
@@ -588,13 +600,16 @@ _ROOT = re.compile(r"(_foreach_)?r?sqrt_?")
 def _has_root(node: ast.AST) -> bool:
     return any(
         _power(inner) == 0.5 or (isinstance(inner, ast.Call) and _ROOT.fullmatch(_called(inner)))
-        for inner in ast.walk(node)
+        for inner in walk(node)
     )
 
 
 # ------------------------------------------------------------------------------------------------ loops and memories
 _COLLECTS = re.compile(r"_?(obtain_\w+|advance|collect\w*|run_groups|sample_paths|train_once|rollouts?)")
 _ROUNDS = re.compile(r"(?i)\w*(epoch|iteration|generation)\w*|n_?itr|itr")
+
+
+_LOOPS = {ast.Call, ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp}
 
 
 def epoch_loops(source: Source) -> list[str]:
@@ -608,26 +623,27 @@ def epoch_loops(source: Source) -> list[str]:
     texts = []
     for module in source.modules.values():
         loops = [node for node in module.nodes if _is_epoch_loop(node)]
-        inner = {node for loop in loops for node in ast.walk(loop) if node is not loop}
+        inner = {node for loop in loops for node in walk(loop) if node is not loop}
         texts += [f"{module.path}: line {loop.lineno}" for loop in loops if loop not in inner]
     return texts
 
 
 def _is_epoch_loop(loop: ast.AST) -> TypeGuard[ast.expr | ast.stmt]:
+    if type(loop) not in _LOOPS:
+        return False
     if isinstance(loop, ast.Call):
         return _called(loop) == "step_epochs"
     if isinstance(loop, ast.For | ast.AsyncFor):
         heads: list[ast.AST] = [loop.target, loop.iter]
     elif isinstance(loop, ast.While):
-        heads = [loop.test, *(node.target for node in ast.walk(loop) if isinstance(node, ast.AugAssign))]
-    elif isinstance(loop, ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp):
-        heads = [part for each in loop.generators for part in (each.target, each.iter)]
+        heads = [loop.test, *(node.target for node in walk(loop) if isinstance(node, ast.AugAssign))]
     else:
-        return False
+        assert isinstance(loop, ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp)
+        heads = [part for each in loop.generators for part in (each.target, each.iter)]
     is_named = any(_mentions(part, _ROUNDS.fullmatch) for part in heads)
     body: list[ast.AST] = [*loop.body] if isinstance(loop, ast.For | ast.AsyncFor) else [loop]
-    calls = [node for part in body for node in ast.walk(part) if isinstance(node, ast.Call)]
-    if any(_called(node) == "step_epochs" for head in heads for node in ast.walk(head) if isinstance(node, ast.Call)):
+    calls = [node for part in body for node in walk(part) if isinstance(node, ast.Call)]
+    if any(_called(node) == "step_epochs" for head in heads for node in walk(head) if isinstance(node, ast.Call)):
         return True
     return is_named and any(_COLLECTS.fullmatch(_called(node)) for node in calls)
 
@@ -652,7 +668,7 @@ def replay_memories(source: Source) -> list[str]:
     return [
         text
         for text, (_, node) in classes.items()
-        if not any(isinstance(n, ast.Call) and _called(n) in names - {node.name} for n in ast.walk(node))
+        if not any(isinstance(n, ast.Call) and _called(n) in names - {node.name} for n in walk(node))
         and text != _ROWS_OF_PATHS
     ]
 

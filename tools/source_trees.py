@@ -14,6 +14,22 @@ from functools import cached_property
 from pathlib import Path
 
 
+def walk(node: ast.AST) -> list[ast.AST]:
+    """The nodes of ``ast.walk`` in the same order, kept on the node for the next rule that walks it."""
+    kept: list[ast.AST] | None = node.__dict__.get("_walked")
+    if kept is None:
+        kept = [node]
+        for parent in kept:  # grows meanwhile
+            for name in parent._fields:
+                value = getattr(parent, name, None)
+                if isinstance(value, ast.AST):
+                    kept.append(value)
+                elif isinstance(value, list):
+                    kept += [item for item in value if isinstance(item, ast.AST)]
+        node.__dict__["_walked"] = kept
+    return kept
+
+
 @dataclass(frozen=True)
 class Module:
     """One file: its name (``metaroll.data.step``), its path below the package, its text and its tree."""
@@ -30,7 +46,7 @@ class Module:
     @cached_property
     def nodes(self) -> list[ast.AST]:
         """All nodes of the tree, collected once for all rules, and the lazy imports of a package."""
-        return [*ast.walk(self.tree), *self._lazy_imports()]
+        return [*walk(self.tree), *self._lazy_imports()]
 
     def _lazy_imports(self) -> Iterator[ast.ImportFrom]:
         """The imports in ``_MODULES`` (module -> names); those of the top package are left out."""
@@ -45,6 +61,11 @@ class Module:
     def folder(self) -> str:
         """The package that directly contains the module, "" for the top one."""
         return self.path.rpartition("/")[0]
+
+    @cached_property
+    def mentions(self) -> list[tuple[int, str]]:
+        """All of ``resolved``."""
+        return list(_resolved(self))
 
 
 @dataclass(frozen=True)
@@ -182,8 +203,12 @@ def comment_lines(module: Module) -> int:
     return sum(token.type == tokenize.COMMENT and not token.line[: token.start[1]].strip() for token in tokens)
 
 
-def resolved(module: Module) -> Iterator[tuple[int, str]]:
+def resolved(module: Module) -> list[tuple[int, str]]:
     """(line, name) of what a module mentions: dotted names resolved by its imports; methods of objects as ``.name``."""
+    return module.mentions
+
+
+def _resolved(module: Module) -> Iterator[tuple[int, str]]:
     known: dict[str, str] = {}
     for node in module.nodes:
         if isinstance(node, ast.Import):

@@ -36,6 +36,7 @@ def runs() -> Path:
     return folder
 
 
+@pytest.mark.usefixtures("empty_charts")
 @pytest.mark.parametrize("name", NAMES, ids=ascii)
 def test_a_command_line_in_ascii(runs, name, monkeypatch):
     run = str(runs / name)
@@ -80,6 +81,7 @@ def test_a_program_in_ascii(runs):
     assert b"r\\u2603n's \\U0001f4a9" in done.stdout and b"r\\udcffn" in done.stdout
 
 
+@pytest.mark.usefixtures("empty_charts")
 @pytest.mark.parametrize("name", NAMES, ids=ascii)
 def test_paths_in_json_are_those_of_the_files(runs, name, capsys):
     assert main(["report", str(runs / name), "--json"]) == 0

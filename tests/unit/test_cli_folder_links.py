@@ -70,6 +70,7 @@ def linked(trained: Path, place: Path, name: str, is_folder: bool) -> Path:
     return run
 
 
+@pytest.mark.usefixtures("empty_charts")
 def test_all_that_commands_write_is_known_by_name(trained, tmp_path, pictures) -> None:
     """What is not would never be removed, could be a link, and would be missing in saved agents."""
     shutil.copytree(trained, tmp_path / "r")

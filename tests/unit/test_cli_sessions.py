@@ -430,6 +430,7 @@ def test_a_damaged_line_of_metrics_costs_the_learning_curve_and_nothing_else(dra
     assert json.loads((drawing_place / "r" / "summary.json").read_text())["epochs"] == 2
 
 
+@pytest.mark.usefixtures("empty_charts")
 def test_an_evaluation_may_adapt_in_rounds_and_explore_with_noise(place, given_run, capsys):
 
     def evaluated(*options: str) -> dict:

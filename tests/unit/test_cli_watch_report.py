@@ -155,6 +155,7 @@ def test_report_has_pictures_and_numbers(runs, capsys):
         assert said in text
 
 
+@pytest.mark.usefixtures("empty_charts")
 def test_report_of_what_cannot_be_drawn_says_so(runs, capsys):
     status, out, err = run(capsys, "report", str(runs / "blind"), "--json")
     found = json.loads(out)

@@ -57,9 +57,9 @@ def test_an_environment_without_tasks_is_an_environment():
         get_family("task_envs:ToldByReset")
 
 
-def test_workers_know_the_name():
+def test_workers_know_the_name(shared_pools):
     plans = [RolloutPlan(i, (0, 0, i), max_steps=3) for i in range(2)]
-    with RolloutEngine("task_envs:Line", DummyPolicy(EnvSpec.from_env(Line())), num_workers=2) as engine:
+    with RolloutEngine("task_envs:Line", DummyPolicy(EnvSpec.from_env(Line())), pool=shared_pools[2]) as engine:
         assert [len(rollout) for rollout in engine.run(plans)] == [3, 3]
 
 

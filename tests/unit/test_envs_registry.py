@@ -108,9 +108,14 @@ def test_corners_that_are_not_trained_in_come_first_in_the_test() -> None:
     assert len(train) == len(test) == 4
 
 
-def test_a_family_of_few_tasks_holds_out_what_nobody_is_trained_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(split_sampler, "_LARGEST_BLOCK", 128)  # where there are no more tasks, they are searched quickly
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there are no more tasks, that is found out quickly."""
+    monkeypatch.setattr(split_sampler, "_LARGEST_BLOCK", 128)
 
+
+@pytest.mark.usefixtures("small_blocks")
+def test_a_family_of_few_tasks_holds_out_what_nobody_is_trained_in() -> None:
     class Ten(PointRobotEnv):
         def sample_tasks(self, num_tasks, generator=None):
             places = np.random.default_rng(generator).permutation(10)
@@ -132,6 +137,7 @@ def test_cheetah_velocities_lie_between_0_and_3() -> None:
     assert 2.7 < max(velocities) <= 3
 
 
+@pytest.mark.usefixtures("small_blocks")
 def test_too_few_different_tasks_are_told() -> None:
     class Two(PointRobotEnv):
         @classmethod

@@ -193,13 +193,10 @@ EARLIER = within(2.5, shift=0.3)
 
 
 def test_a_posterior_of_the_prior_within_a_region_is_judged_by_parameters_of_that_region():
-    rejected, by_itself = [], []
-    for seed in range(2):
-        told = {"estimator": Within(EARLIER), "description": ROUNDS, "seed": seed}
-        verdict = check_posterior(Posterior(PRIOR, OBSERVED, **told, region=EARLIER), simulate, seed=seed)
-        rejected += [] if verdict.passed else [str(verdict)]
-        by_itself += [check_posterior(Posterior(PRIOR, OBSERVED, **told), simulate, seed=seed).passed]
-    assert not any(by_itself) and not rejected, "\n".join([*rejected, str(by_itself)])
+    told = {"estimator": Within(EARLIER), "description": ROUNDS, "seed": 0}
+    verdict = check_posterior(Posterior(PRIOR, OBSERVED, **told, region=EARLIER), simulate, seed=0)
+    assert verdict.passed, verdict
+    assert not check_posterior(Posterior(PRIOR, OBSERVED, **told), simulate, seed=0).passed
 
 
 def test_a_posterior_much_narrower_than_its_region_is_judged_where_it_lies():

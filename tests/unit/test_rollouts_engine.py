@@ -490,15 +490,15 @@ def test_ctrl_c_at_any_statement_is_ctrl_c_and_the_engine_stays_exact():
 
     def interrupted(engine, at):
         """Run with a KeyboardInterrupt before line number ``at`` in modules of the engine; the lines so far."""
-        lines = 0
+        lines = []
 
         def trace(frame, event, _):
-            nonlocal lines
             if "/rollouts/engine/" not in frame.f_code.co_filename.replace(os.sep, "/"):
                 return None
-            lines += event == "line"
-            if event == "line" and lines == at:
-                raise KeyboardInterrupt
+            if event == "line":
+                lines.append((frame.f_code.co_filename, frame.f_lineno))
+                if len(lines) == at:
+                    raise KeyboardInterrupt
             return trace
 
         before = sys.gettrace()
@@ -511,9 +511,9 @@ def test_ctrl_c_at_any_statement_is_ctrl_c_and_the_engine_stays_exact():
 
     with RolloutEngine(PointRobotEnv, policy) as engine:
         expected = engine.run(few)
-        count = interrupted(engine, at=0)
-        assert count > 300
-        for at in range(1, count):
+        lines = interrupted(engine, at=0)
+        assert len(lines) > 300
+        for at in {line: number for number, line in enumerate(lines, start=1)}.values():  # the last time of each
             with pytest.raises(KeyboardInterrupt):
                 interrupted(engine, at)
             assert same(engine.run(few), expected), at

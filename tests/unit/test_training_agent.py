@@ -221,6 +221,7 @@ def steps_of(agent: metaroll.Agent) -> int:
     return int(load_snapshot(str(agent.run_dir)).tree("runner")["total_env_steps"])
 
 
+@pytest.mark.usefixtures("empty_charts")
 def test_runs_made_in_python_are_runs(ppo: metaroll.Agent, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", str(ppo.run_dir), "--episodes", "2", "--json", "--quiet"]) == 0
     assert json.loads(capsys.readouterr().out)["algo"] == "ppo"

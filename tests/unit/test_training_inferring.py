@@ -48,6 +48,7 @@ pytestmark = pytest.mark.usefixtures("lent_pools")
 
 PRIOR = {"pole_mass": (0.5, 1.5), "pole_length": (0.5, 1.5)}
 TRUE = {"pole_mass": 0.8, "pole_length": 1.2}
+TINY: dict[str, Any] = {"model": "maf", "num_transforms": 1, "hidden_features": 8}
 
 
 def recordings(count: int = 3, steps: int = 60) -> list:
@@ -69,14 +70,14 @@ def flows(**changes: Any) -> Iterator[None]:
 def found(tmp_path_factory):
     folder = tmp_path_factory.mktemp("inference")
     options = InferenceOptions(num_simulations=150, rounds=1, segment_length=20)
-    with flows():
+    with flows(num_transforms=2, learning_rate=4e-3, stop_after_epochs=8):
         return infer("pend", recordings(), PRIOR, folder, options)
 
 
 @pytest.fixture(autouse=True)
 def short_training() -> Iterator[None]:
     """Flows of a few epochs: what is learned counts in ``found`` alone."""
-    with flows(max_epochs=3, num_transforms=1, hidden_features=8):
+    with flows(**TINY, max_epochs=3):
         yield
 
 
@@ -271,6 +272,7 @@ def test_a_family_of_a_posterior_takes_no_usual_ranges(tmp_path) -> None:
         metaroll.agent("ppo", "pend", tasks=tmp_path / "some", randomize="default")
 
 
+@pytest.mark.usefixtures("empty_charts")
 def test_what_failed_stands_before_everything_else(found, tmp_path, capsys, monkeypatch) -> None:
     checks = {"passed": False, "too_wide": False, "text": "Do not train on it.", "lines": ["failed calibration"]}
     failed = replace(found, checks=checks)
@@ -310,6 +312,7 @@ def test_a_posterior_of_other_parameters_is_refused(tmp_path) -> None:
         metaroll.agent("ppo", "pend", tasks=tmp_path / "other")
 
 
+@pytest.mark.usefixtures("empty_charts")
 def test_the_command_infers_and_says_what_comes_next(tmp_path, capsys) -> None:
     save_rollouts(recordings(), tmp_path / "log")
     command = ["infer", "pend", "--data", str(tmp_path / "log"), "--out", str(tmp_path / "run"), "--rounds", "1"]
@@ -371,7 +374,7 @@ def test_a_posterior_that_is_learned_in_another_way_now_is_made_anew(tmp_path, m
     log, options = recordings(2, 12), InferenceOptions(segment_length=6, checks=False, num_simulations=20, rounds=1)
     made = []
     for most in (2, 2, 4):
-        config = EstimatorConfig(model="maf", max_epochs=most)
+        config = EstimatorConfig(**TINY, max_epochs=most)
         monkeypatch.setattr(inferring, "infer_config", lambda _, config=config: config)
         made.append(infer("pend", log, {"pole_mass": (0.5, 1.5)}, tmp_path, options).posterior)
     np.testing.assert_array_equal(made[0].draws, made[1].draws)
@@ -379,7 +382,7 @@ def test_a_posterior_that_is_learned_in_another_way_now_is_made_anew(tmp_path, m
 
 
 def test_a_posterior_that_was_made_of_the_same_is_kept(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(inferring, "infer_config", lambda options: EstimatorConfig(model="maf", max_epochs=2))
+    monkeypatch.setattr(inferring, "infer_config", lambda options: EstimatorConfig(**TINY, max_epochs=2))
     log, options = recordings(2, 12), InferenceOptions(segment_length=3, num_simulations=60, rounds=1, checks=False)
     files = tmp_path / "posterior" / "posterior.json", tmp_path / "posterior" / "draws.npz"
     made, found = [], []
@@ -399,7 +402,7 @@ def test_a_posterior_that_was_made_of_the_same_is_kept(tmp_path, monkeypatch) ->
 
 
 def test_failed_simulations_are_sets_of_parameters_also_of_an_earlier_run(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(inferring, "infer_config", lambda options: EstimatorConfig(model="maf", max_epochs=2))
+    monkeypatch.setattr(inferring, "infer_config", lambda options: EstimatorConfig(**TINY, max_epochs=2))
     log, options = recordings(2, 12), InferenceOptions(segment_length=3, num_simulations=60, rounds=1, checks=False)
     counts = []
     for _ in range(2):
@@ -412,6 +415,7 @@ def test_failed_simulations_are_sets_of_parameters_also_of_an_earlier_run(tmp_pa
     assert len(set(counts)) == 1 and len(set(counts[0])) == 1 and 10 < counts[0][0] < 50
 
 
+@pytest.mark.usefixtures("empty_charts")
 def test_an_earlier_posterior_stays_with_its_verdict_until_the_new_one_is_complete(
     tmp_path, monkeypatch, capsys
 ) -> None:
@@ -465,7 +469,7 @@ def test_an_earlier_posterior_stays_with_its_verdict_until_the_new_one_is_comple
 @pytest.mark.parametrize("wrapped", ["a scale", "a delay", "Gymnasium's"])
 def test_predictions_play_the_actions_that_simulations_play(wrapped: str, tmp_path, monkeypatch) -> None:
     def made(**params: float) -> gymnasium.Env:
-        env = PendulumEnv(domain_param=params, max_steps=40)
+        env = PendulumEnv(domain_param=params, max_steps=20)
         if wrapped == "a scale":
             return metaroll.wrappers.ActNormWrapper(env)
         if wrapped == "a delay":
@@ -473,9 +477,9 @@ def test_predictions_play_the_actions_that_simulations_play(wrapped: str, tmp_pa
         return gymnasium.wrappers.RescaleAction(env, np.full(1, -0.5), np.full(1, 0.5))
 
     robot, generator = made(pole_mass=0.8), np.random.default_rng(0)
-    log = [metaroll.rollout(robot, lambda obs: generator.uniform(-0.5, 0.5, 1), max_steps=40) for _ in range(2)]
+    log = [metaroll.rollout(robot, lambda obs: generator.uniform(-0.5, 0.5, 1), max_steps=20) for _ in range(2)]
     monkeypatch.setattr(inferring, "NPDR", _Knows)
-    options = InferenceOptions(segment_length=40, checks=False)
+    options = InferenceOptions(segment_length=20, checks=False)
     prior = {"pole_mass": (0.5, 1.5)}
     found = infer(made, log, prior, tmp_path, options)
     assert found.errors()["posterior"] < 1e-3 < found.errors()["nominal"]

@@ -179,6 +179,7 @@ def test_the_page_begins_with_the_verdict_and_tasks_have_their_values(tmp_path):
     assert "score between floor and oracle 0.4" in page.text
 
 
+@pytest.mark.usefixtures("empty_charts")
 def test_the_page_says_whether_it_adapts_or_averages(tmp_path):
     log = MetricsLog(tmp_path)
     for epoch in range(12):

@@ -80,6 +80,7 @@ def test_tasks_are_drawn_anew_and_never_those_that_are_held_out() -> None:
     assert len(listed.train_tasks) == len(listed.algo.train_tasks) == 5
 
 
+@pytest.mark.usefixtures("empty_charts")
 def test_every_command_takes_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = {name: list(value) if isinstance(value, tuple) else value for name, value in SMALL.items()}
     Path("a.yaml").write_text(yaml.safe_dump({**options, "epochs": 1}))

@@ -218,6 +218,7 @@ def test_a_training_in_a_process_of_its_own_that_fails_says_why(tmp_path, monkey
         sim2real.train_all(tmp_path, found, draw_robot(0), LoopOptions(epochs=1, jobs=4), lambda text: None)
 
 
+@pytest.mark.usefixtures("empty_charts")
 def test_the_command_closes_the_loop(tmp_path, capsys, monkeypatch, short_trainings) -> None:
     short = EstimatorConfig(max_epochs=2, num_transforms=1, hidden_features=8)
     monkeypatch.setattr(inferring, "infer_config", lambda options: short)

@@ -240,6 +240,7 @@ def test_names_that_lead_to_a_module_by_a_detour_execute_nothing(env, run, tmp_p
     assert executed(tmp_path) == []
 
 
+@pytest.mark.usefixtures("empty_charts")
 @pytest.mark.parametrize(
     "command",
     [
@@ -262,6 +263,7 @@ def test_what_only_reads_imports_nothing(command, own, run, tmp_path):
     assert MODULE not in sys.modules
 
 
+@pytest.mark.usefixtures("empty_charts")
 def test_a_report_with_pictures_of_a_foreign_run_is_written_without_them(foreign, tmp_path, capsys):
     assert main(["report", str(foreign)]) == 0
     assert "--trust" in (foreign / "report.html").read_text()
