@@ -86,31 +86,36 @@ class ChildProcess:
         self.stdout: IO[bytes] | None = None
         """Its output, if it is piped."""
         self.stderr: IO[bytes] | None = None
-        theirs = None
+        theirs, process = None, None
         try:
             _family.join(self)
             if not at_once:
                 theirs, self._life = os.pipe()
             life = _family.life if theirs is None else theirs
             begin = (life, os.getpid(), "at-once" if at_once else "in-order", self._limit, function)
-            self._process = subprocess.Popen(
-                # -P: modules are found as here (by PYTHONPATH), and not in the current folder first.
-                [sys.executable, "-P", "-m", "metaroll.processes.child_main", *map(str, begin), *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=stdout,
-                stderr=stderr,
-                env=variables,
-                cwd=folder,
-                pass_fds=(life, *pass_fds),
-                start_new_session=True,  # what a terminal sends is the parent's business
-            )
+            try:
+                process = subprocess.Popen(
+                    # -P: modules are found as here (by PYTHONPATH), and not in the current folder first.
+                    [sys.executable, "-P", "-m", "metaroll.processes.child_main", *map(str, begin), *arguments],
+                    stdin=subprocess.DEVNULL,
+                    stdout=stdout,
+                    stderr=stderr,
+                    env=variables,
+                    cwd=folder,
+                    pass_fds=(life, *pass_fds),
+                    start_new_session=True,  # what a terminal sends is the parent's business
+                )
+            finally:
+                if theirs is not None:
+                    os.close(theirs)
+            self._process, self.pid = process, process.pid
+            self.stdout, self.stderr = process.stdout, process.stderr
         except BaseException:
+            if process is not None:  # Ctrl-C came after it had been started
+                process.kill()
+                process.wait()
             self._release()
             raise
-        finally:
-            if theirs is not None:
-                os.close(theirs)
-        self.pid, self.stdout, self.stderr = self._process.pid, self._process.stdout, self._process.stderr
 
     @property
     def returncode(self) -> int | None:

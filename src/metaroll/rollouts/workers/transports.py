@@ -59,6 +59,10 @@ class Transport(Protocol):
     starts: list[int]
     """How often each worker was started."""
 
+    def start(self) -> None:
+        """Start all workers, once."""
+        ...
+
     def send(self, worker: int, blob: bytes) -> None: ...
 
     def wait(self, timeout: float) -> list[Event]: ...
@@ -80,6 +84,9 @@ class SerialTransport:
         self.starts = [1]
         self._queue: deque[bytes] = deque()
         self._begun: float | None = None
+
+    def start(self) -> None:
+        pass
 
     def send(self, worker: int, blob: bytes) -> None:
         self._queue.append(blob)
@@ -110,40 +117,40 @@ class _Worker:
     """One worker process with its socket, its heartbeat page and half-received bytes."""
 
     def __init__(self, folder: str | None) -> None:
-        ours, theirs = socket.socketpair()
-        self.heartbeat_file = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
-        self.heartbeat_file.write(bytes(mmap.PAGESIZE))
-        self.heartbeat_file.flush()
-        fds = (theirs.fileno(), self.heartbeat_file.fileno())
-        try:
-            self.process = ChildProcess(
-                "metaroll.rollouts.workers.worker_main:main",
-                [str(fd) for fd in fds],
-                environment=_ONE_THREAD,
-                folder=folder,
-                pass_fds=fds,
-            )
-        except BaseException:
-            ours.close()
-            self.heartbeat_file.close()
-            raise
-        finally:
-            theirs.close()
-        ours.setblocking(False)
-        self.socket = ours
-        self.heartbeat = BeatReader(self.heartbeat_file.fileno())
-        self.started = time.monotonic()
-        self.last_sign = self.started
-        self.out: deque[memoryview] = deque()
-        self.incoming = Incoming(ours, self.process.pid)
-        self.number = 0
-        """Of the last command."""
+        with contextlib.ExitStack() as opened:  # what is to be undone where it cannot be started, or Ctrl-C comes
+            self.socket, theirs = socket.socketpair()
+            opened.callback(self.socket.close)
+            opened.callback(self._end_process)
+            with theirs:
+                self.heartbeat_file = opened.enter_context(tempfile.TemporaryFile())
+                self.heartbeat_file.write(bytes(mmap.PAGESIZE))
+                self.heartbeat_file.flush()
+                self.heartbeat = BeatReader(self.heartbeat_file.fileno())
+                opened.callback(self.heartbeat.close)
+                fds = (theirs.fileno(), self.heartbeat_file.fileno())
+                self.process = ChildProcess(
+                    "metaroll.rollouts.workers.worker_main:main",
+                    [str(fd) for fd in fds],
+                    environment=_ONE_THREAD,
+                    folder=folder,
+                    pass_fds=fds,
+                )
+            self.socket.setblocking(False)
+            self.started = time.monotonic()
+            self.last_sign = self.started
+            self.out: deque[memoryview] = deque()
+            self.incoming = Incoming(self.socket, self.process.pid)
+            self.number = 0
+            """Of the last command."""
+            self._opened = opened.pop_all()
 
-    def release(self) -> None:
-        """After its process has ended."""
-        self.socket.close()
-        self.heartbeat.close()
-        self.heartbeat_file.close()
+    def end(self) -> None:
+        """End its process, if it has not ended, and close what belongs to it."""
+        self._opened.close()
+
+    def _end_process(self) -> None:
+        if "process" in vars(self):
+            self.process.end()
 
 
 class ProcessTransport:
@@ -164,12 +171,10 @@ class ProcessTransport:
         self._workers: list[_Worker | None] = [None] * num_workers
         self._busy = [False] * num_workers
         self.starts = [0] * num_workers
-        try:
-            for worker in range(num_workers):
-                self._start(worker)
-        except BaseException:
-            self.close()
-            raise
+
+    def start(self) -> None:
+        for worker in range(self.num_workers):
+            self._start(worker)
 
     def send(self, worker: int, blob: bytes) -> None:
         if self._workers[worker] is None:  # lost while it was idle
@@ -233,10 +238,14 @@ class ProcessTransport:
     def _start(self, worker: int) -> None:
         there = self._folder is not None and os.path.isdir(self._folder)
         child = _Worker(self._folder if there else None)
-        self.starts[worker] += 1
-        self._workers[worker] = child
-        self._busy[worker] = False
-        self._selector.register(child.socket, selectors.EVENT_READ, worker)
+        try:
+            self.starts[worker] += 1
+            self._busy[worker] = False
+            self._selector.register(child.socket, selectors.EVENT_READ, worker)
+            self._workers[worker] = child
+        except BaseException:
+            child.end()
+            raise
 
     def _drop(self, *workers: int) -> None:
         children = [child for worker in workers if (child := self._workers[worker]) is not None]
@@ -244,11 +253,11 @@ class ProcessTransport:
             self._workers[worker] = None
             self._busy[worker] = False
         for child in children:
-            if child.socket.fileno() >= 0:
+            with contextlib.suppress(KeyError):  # Ctrl-C may come before it is registered
                 self._selector.unregister(child.socket)
         end_all([child.process for child in children])
         for child in children:
-            child.release()
+            child.end()
 
     def _lost(self, worker: int) -> Event:
         # Its socket closes a moment before it can be asked why it ended.
