@@ -359,7 +359,6 @@ def test_ctrl_c_at_any_statement_leaves_a_collection_where_it_was() -> None:
             dropped, expected = (sorted(entry.plan.index for entry in c.dropped) for c in (collection, twin))
             assert dropped == expected, at
             at += 1
-    print(at)
     assert at > 150 and not collection.cut and len(collection.dropped) > 50
 
 

@@ -510,7 +510,7 @@ PARENT = ("/rollouts/engine/engine.py", "/workers/pool.py")
 
 
 def test_ctrl_c_at_any_statement_between_workers_leaves_all_or_nothing_changed(monkeypatch):
-    """Workers kept an environment or parameters that were being sent, while the engine said that it has the old ones."""
+    """Workers kept an environment or parameters that were being sent, and the engine believed the old ones there."""
     monkeypatch.setattr(pool_module, "ProcessTransport", NamespaceTransport)
     policy = GaussianMLPPolicy(EnvSpec.from_env(PointRobotEnv()), hidden_sizes=(4,), generator=generator())
     few = [RolloutPlan(index=i, seed=(3, 1, i), max_steps=2) for i in range(2)]
