@@ -268,18 +268,20 @@ class Collection:
     ) -> Rollouts:
         """Run one call of each shard; its result.
 
-        Ctrl-C, which may come between any two statements, leaves all records as they were before, or ends the rollouts
-        that cannot be built again.
+        Ctrl-C, which may come between any two statements, and errors that are not of a rollout leave all records as
+        they were before, or end the rollouts that cannot be built again.
         """
         before = self._shards, self.total_steps
         num_dropped, num_cut = len(self.dropped), len(self.cut)
         try:
             return self._called(steps, parameters, actions, starts)
-        except BaseException as error:
-            if not isinstance(error, Exception) and self._resumable:
+        except RolloutError:
+            raise
+        except BaseException:
+            if self._resumable:
                 self._shards, self.total_steps = before
                 del self.dropped[num_dropped:], self.cut[num_cut:]
-            elif not isinstance(error, Exception):
+            else:
                 self._cut_all()
             raise
 
@@ -295,7 +297,7 @@ class Collection:
             works = [self._work(number, steps, actions, starts, number in results) for number in pending]
             try:
                 advanced = self._advance(works, parameters)
-            except Exception:
+            except RolloutError:
                 if not self._resumable:
                     self._cut_all()
                 raise
