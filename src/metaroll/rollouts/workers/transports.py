@@ -114,39 +114,38 @@ class SerialTransport:
 
 
 class _Worker:
-    """One worker process with its socket, its heartbeat page and half-received bytes."""
+    """One worker process with its socket, its heartbeat page and half-received bytes.
 
-    def __init__(self, folder: str | None) -> None:
-        with contextlib.ExitStack() as opened:  # what is to be undone where it cannot be started, or Ctrl-C comes
-            self.socket, theirs = socket.socketpair()
-            opened.callback(self.socket.close)
-            opened.callback(self._end_process)
-            with theirs:
-                self.heartbeat_file = opened.enter_context(tempfile.TemporaryFile())
-                self.heartbeat_file.write(bytes(mmap.PAGESIZE))
-                self.heartbeat_file.flush()
-                self.heartbeat = BeatReader(self.heartbeat_file.fileno())
-                opened.callback(self.heartbeat.close)
-                fds = (theirs.fileno(), self.heartbeat_file.fileno())
-                self.process = ChildProcess(
-                    "metaroll.rollouts.workers.worker_main:main",
-                    [str(fd) for fd in fds],
-                    environment=_ONE_THREAD,
-                    folder=folder,
-                    pass_fds=fds,
-                )
-            self.socket.setblocking(False)
-            self.started = time.monotonic()
-            self.last_sign = self.started
-            self.out: deque[memoryview] = deque()
-            self.incoming = Incoming(self.socket, self.process.pid)
-            self.number = 0
-            """Of the last command."""
-            self._opened = opened.pop_all()
+    Args:
+        folder: Its working directory.
+        opened: Gets what ends the process, and closes what belongs to it; also where Ctrl-C comes amid the start.
+    """
 
-    def end(self) -> None:
-        """End its process, if it has not ended, and close what belongs to it."""
-        self._opened.close()
+    def __init__(self, folder: str | None, opened: contextlib.ExitStack) -> None:
+        self.socket, theirs = socket.socketpair()
+        opened.callback(self.socket.close)
+        opened.callback(self._end_process)
+        with theirs:
+            self.heartbeat_file = opened.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - it is entered
+            self.heartbeat_file.write(bytes(mmap.PAGESIZE))
+            self.heartbeat_file.flush()
+            self.heartbeat = BeatReader(self.heartbeat_file.fileno())
+            opened.callback(self.heartbeat.close)
+            fds = (theirs.fileno(), self.heartbeat_file.fileno())
+            self.process = ChildProcess(
+                "metaroll.rollouts.workers.worker_main:main",
+                [str(fd) for fd in fds],
+                environment=_ONE_THREAD,
+                folder=folder,
+                pass_fds=fds,
+            )
+        self.socket.setblocking(False)
+        self.started = time.monotonic()
+        self.last_sign = self.started
+        self.out: deque[memoryview] = deque()
+        self.incoming = Incoming(self.socket, self.process.pid)
+        self.number = 0
+        """Of the last command."""
 
     def _end_process(self) -> None:
         if "process" in vars(self):
@@ -169,6 +168,8 @@ class ProcessTransport:
         self._owner = os.getpid()
         self._selector = selectors.DefaultSelector()
         self._workers: list[_Worker | None] = [None] * num_workers
+        self._opened = [contextlib.ExitStack() for _ in range(num_workers)]
+        """What belongs to each worker, from the beginning of its start on."""
         self._busy = [False] * num_workers
         self.starts = [0] * num_workers
 
@@ -237,15 +238,11 @@ class ProcessTransport:
 
     def _start(self, worker: int) -> None:
         there = self._folder is not None and os.path.isdir(self._folder)
-        child = _Worker(self._folder if there else None)
-        try:
-            self.starts[worker] += 1
-            self._busy[worker] = False
-            self._selector.register(child.socket, selectors.EVENT_READ, worker)
-            self._workers[worker] = child
-        except BaseException:
-            child.end()
-            raise
+        child = _Worker(self._folder if there else None, self._opened[worker])
+        self.starts[worker] += 1
+        self._busy[worker] = False
+        self._selector.register(child.socket, selectors.EVENT_READ, worker)
+        self._workers[worker] = child
 
     def _drop(self, *workers: int) -> None:
         children = [child for worker in workers if (child := self._workers[worker]) is not None]
@@ -253,11 +250,11 @@ class ProcessTransport:
             self._workers[worker] = None
             self._busy[worker] = False
         for child in children:
-            with contextlib.suppress(KeyError):  # Ctrl-C may come before it is registered
+            if child.socket.fileno() >= 0:
                 self._selector.unregister(child.socket)
         end_all([child.process for child in children])
-        for child in children:
-            child.end()
+        for worker in workers:
+            self._opened[worker].close()
 
     def _lost(self, worker: int) -> Event:
         # Its socket closes a moment before it can be asked why it ended.
