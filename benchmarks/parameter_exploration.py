@@ -1,15 +1,15 @@
-"""A population of policies on the cart-pole as one batched simulation, beside one rollout at a time.
+"""A population of policies on the cart-pole as one batched simulation, compared with one rollout at a time.
 
     OMP_NUM_THREADS=1 python benchmarks/parameter_exploration.py
     OMP_NUM_THREADS=1 python benchmarks/parameter_exploration.py --policies linear --repeats 7
-    OMP_NUM_THREADS=1 python benchmarks/parameter_exploration.py --check      status 1 where a bar is missed
+    OMP_NUM_THREADS=1 python benchmarks/parameter_exploration.py --check      status 1 if a bar is missed
 
 Ours are whole calls of ``ParameterExplorationSampler.sample`` with one worker: 256 parameters x 4 drawn domains x 2
 initial states, up to the recorded ``StepSequence`` objects. ``peer=loop`` steps the same formulas one rollout at a time
-with plain Python floats and only adds up rewards. It acts with a linear policy in plain floats, with a 64x64 tanh
-network as three NumPy products on one row, or (``64x64-module``) with the same torch module as ours on one row. Windows
-of both alternate, a ratio is that of two neighboring windows, and reported is the median over the repetitions with its
-range. Rates are per CPU second of this process, so both have one core.
+with plain Python floats and only adds up rewards. Its policy is linear in plain floats, a 64x64 tanh network as three
+NumPy products on one row, or (``64x64-module``) the same torch module as ours on one row. Time windows of both
+alternate. Each pair of neighboring windows gives a ratio; the median and range over the repetitions are reported. Rates
+are per CPU second of this process, so both use one core.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ LOOP_POLICY = {
 }
 
 BARS = {"linear": 13.7, "64x64": 16.0, "64x64-module": 30.0}
-"""30 times the loop was demanded, as a user writes it, with the torch module; of the others, what they were first."""
+"""Least ratios. 30 is required against the loop as a user writes it, with the torch module; the others are the ratios
+that were measured first."""
 
 Act = Callable[[tuple[float, ...]], float]
 
@@ -57,7 +58,7 @@ def linear_act(flat: np.ndarray) -> Act:
 
 
 def numpy_act(policy: GaussianMLPPolicy, flat: np.ndarray) -> Act:
-    """The policy's mean by NumPy, one row at a time."""
+    """The policy's mean in NumPy, one row at a time."""
     views = dict(zip(policy.acting_parameter_names(), policy.parameter_layout().numpy_views(flat), strict=True))
     weights = [view for name, view in views.items() if name.endswith("weight")]
     biases = [view for name, view in views.items() if name.endswith("bias")]
@@ -72,7 +73,7 @@ def numpy_act(policy: GaussianMLPPolicy, flat: np.ndarray) -> Act:
 
 
 def module_act(policy: GaussianMLPPolicy, flat: np.ndarray) -> Act:
-    """The policy's mean by its torch module, one row at a time."""
+    """The policy's mean from its torch module, one row at a time."""
     policy.parameter_layout().assign(policy, flat)
 
     def act(observation: tuple[float, ...]) -> float:
@@ -83,7 +84,7 @@ def module_act(policy: GaussianMLPPolicy, flat: np.ndarray) -> Act:
 
 
 def act_of(kind: str, policy: GaussianMLPPolicy, flat: np.ndarray) -> Act:
-    """How the loop acts with one set of parameters."""
+    """The function by which the loop acts with one set of parameters."""
     if kind == "linear":
         names, views = policy.acting_parameter_names(), policy.parameter_layout().numpy_views(flat)
         return linear_act(np.concatenate([v.ravel() for n, v in zip(names, views, strict=True) if n != "log_std"]))
@@ -96,18 +97,18 @@ class Loop:
     def __init__(self, kind: str, policy: GaussianMLPPolicy, sets: np.ndarray, max_steps: int) -> None:
         env = QCartPoleSwingUpEnv(max_steps=max_steps)
         self._config = env.config
-        drawn = np.random.default_rng(0)
-        self._domains = [env.domain_param | d for d in default_randomizer(env).draw(DOMAINS, drawn)]
-        self._states = [tuple(drawn.uniform(-0.05, 0.05, 4).tolist()) for _ in range(DOMAINS * STATES)]
+        generator = np.random.default_rng(0)
+        self._domains = [env.domain_param | d for d in default_randomizer(env).draw(DOMAINS, generator)]
+        self._states = [tuple(generator.uniform(-0.05, 0.05, 4).tolist()) for _ in range(DOMAINS * STATES)]
         self._kind, self._policy, self._sets, self._next = kind, policy, sets, 0
 
     def run(self, rollouts: int) -> int:
-        """Steps of the next ``rollouts`` rollouts."""
+        """Run the next ``rollouts`` rollouts; returns their number of steps."""
         steps = 0
         for _ in range(rollouts):
-            which, pair = divmod(self._next, DOMAINS * STATES)
+            index, pair = divmod(self._next, DOMAINS * STATES)
             self._next += 1
-            act = act_of(self._kind, self._policy, self._sets[which % len(self._sets)])
+            act = act_of(self._kind, self._policy, self._sets[index % len(self._sets)])
             steps += self._rollout(act, self._domains[pair // STATES], self._states[pair])
         return steps
 
@@ -125,7 +126,7 @@ class Loop:
 
 
 def rate(run: Callable[[], int], seconds: float) -> float:
-    """Steps per CPU second over at least ``seconds`` of them."""
+    """Steps per CPU second, measured over at least ``seconds``."""
     steps, begin = 0, time.process_time()
     while not steps or time.process_time() - begin < seconds:
         steps += run()
@@ -133,7 +134,7 @@ def rate(run: Callable[[], int], seconds: float) -> float:
 
 
 def measure(kind: str, args: argparse.Namespace) -> bool:
-    """Report one policy; whether its bar is held."""
+    """Measure and report one policy; returns whether it meets its bar."""
     env = DomainRandWrapperLive(QCartPoleSwingUpEnv(max_steps=args.steps), default_randomizer(QCartPoleSwingUpEnv()))
     policy = GaussianMLPPolicy(env.env_spec, HIDDEN[kind], generator=torch.Generator().manual_seed(0))
     flat = policy.acting_parameters()
@@ -141,7 +142,7 @@ def measure(kind: str, args: argparse.Namespace) -> bool:
     sets = flat + np.float32(0.1) * noise
     population = torch.from_numpy(sets)
     loop = Loop(kind, policy, sets, args.steps)
-    found = []
+    pairs = []
     with ParameterExplorationSampler(env, policy, STATES, DOMAINS, 1, seed=0) as sampler:
 
         def ours() -> int:
@@ -151,18 +152,18 @@ def measure(kind: str, args: argparse.Namespace) -> bool:
         ours()
         loop.run(1)
         for _ in range(args.repeats):
-            found.append((rate(ours, args.seconds), rate(lambda: loop.run(4), args.seconds)))
-    ratios = [mine / theirs for mine, theirs in found]
+            pairs.append((rate(ours, args.seconds), rate(lambda: loop.run(4), args.seconds)))
+    ratios = [mine / theirs for mine, theirs in pairs]
     line = report(
         NAME,
         args.quick or args.no_save or args.check,
         peer="loop",
         metric="env_steps_per_cpu_second",
-        value=round(statistics.median(mine for mine, _ in found), 1),
+        value=round(statistics.median(mine for mine, _ in pairs), 1),
         unit="environment steps/s",
         ratio=round(statistics.median(ratios), 3),
         ratio_range=[round(min(ratios), 3), round(max(ratios), 3)],
-        peer_value=round(statistics.median(theirs for _, theirs in found), 1),
+        peer_value=round(statistics.median(theirs for _, theirs in pairs), 1),
         config={
             "env": "metaroll/QCartPoleSwingUp-v0",
             "sets": args.sets,
@@ -184,18 +185,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--policies", nargs="+", choices=list(HIDDEN), default=list(HIDDEN))
     parser.add_argument("--sets", type=int, default=256)
-    parser.add_argument("--steps", type=int, default=400, help="of an episode at most")
+    parser.add_argument("--steps", type=int, default=400, help="time limit of an episode")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=2.0, help="of a window")
+    parser.add_argument("--seconds", type=float, default=2.0, help="length of a window")
     parser.add_argument("--no-save", action="store_true", help="append nothing to the results")
-    parser.add_argument("--check", action="store_true", help="fail where a bar is missed; appends nothing")
+    parser.add_argument("--check", action="store_true", help="fail if a bar is missed; append nothing")
     parser.add_argument("--quick", action="store_true", help="a small population, short windows, nothing appended")
     args: Any = parser.parse_args()
     if args.quick:
         args.sets, args.steps, args.repeats, args.seconds = 32, 50, 1, 0.05
     torch.set_num_threads(1)
-    held = [measure(kind, args) for kind in args.policies]
-    if args.check and not all(held):
+    passed = [measure(kind, args) for kind in args.policies]
+    if args.check and not all(passed):
         sys.exit("a bar was missed")
 
 

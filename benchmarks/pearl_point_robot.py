@@ -1,13 +1,13 @@
 """PEARL on both point-robot families, several seeds: adaptation of small networks to held-out tasks.
 
     python benchmarks/pearl_point_robot.py                                  # both families, seeds 0 1 2
-    python benchmarks/pearl_point_robot.py --families sparse --seeds 1      # a part, appended to the results
-    python benchmarks/pearl_point_robot.py --summary                        # over the lines that are there already
+    python benchmarks/pearl_point_robot.py --families sparse --seeds 1      # one of these runs
+    python benchmarks/pearl_point_robot.py --summary                        # summary of the committed results
     python benchmarks/pearl_point_robot.py --families dense --seeds 100 --set epochs=40 reward_scale=5 --no-save
 
-Dense: share of the way from a floor (going to the origin) to an oracle (told the goal) after 5 exploration episodes.
-Sparse: return of the 5th exploration episode minus that of the 1st, in the sparse reward. Intervals (95 %, bootstrap)
-are over held-out tasks.
+Dense: the score after 5 exploration episodes, where 0 is the return of a floor (goes to the origin) and 1 that of an
+oracle (knows the goal). Sparse: return of the 5th exploration episode minus that of the 1st, in the sparse reward.
+Intervals (95 %, bootstrap) are over held-out tasks.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ from metaroll.training.session.experiments import (
 NAME = "pearl_point_robot"
 ENVS = {"dense": "point-robot", "sparse": "sparse-point-robot"}
 
-# What differs from the preset of each family: small networks, fewer updates, a new posterior after each episode.
-# A run has one stage or several, one after the other.
+# Differences from the preset of each family: small networks, fewer updates, a new posterior after each episode.
+# A run has one or more stages.
 DENSE: dict[str, Any] = {
     **DEMO_VALUES,
     "epochs": 60,
@@ -60,13 +60,13 @@ _SPARSE: dict[str, Any] = {
     "warmup_steps": 100,
     "num_extra_rl_steps_posterior": 0,
 }
-# The sparse reward alone does not get small networks going in so little time: who does not know the goal yet goes to
-# the middle of the half circle, where no goal is near enough to be rewarded. So, as meta-training has the dense reward
-# anyway, the agent first infers its task from that one, and from the sparse one in the later stages. Nothing but the
-# networks is carried over. The later stages collect as the agent is tested: few episodes, most of them under the
-# posterior. The last one has smaller steps: before, the gain swings between 1 and 4 from one evaluation to the next.
-# The first and the last are long: what the agent cannot do in the dense reward it does not learn later, and small steps
-# still raise the gain after 30 epochs.
+# Small networks do not learn from the sparse reward alone in so little time: an agent that does not know the goal yet
+# moves to the middle of the half circle, where no goal is near enough for a reward. Meta-training has the dense reward
+# anyway, so in the first stage the agent infers its task from that, and in the later stages from the sparse reward.
+# Only the networks are carried over. The later stages collect as in the test: few episodes, most of them under the
+# posterior. The last stage takes smaller steps; before it, the gain swings between 1 and 4 from one evaluation to the
+# next. The first and the last stage are long: what the agent cannot do with the dense reward it does not learn later,
+# and small steps still raise the gain after 30 epochs.
 _SPARSE_CONTEXT: dict[str, Any] = {
     **_SPARSE,
     "tasks_per_epoch": 40,
@@ -108,8 +108,8 @@ QUICK: dict[str, Any] = {
     "gradient_steps": 5,
     "tasks_per_epoch": 2,
 }
-REPETITIONS = 4  # of the final evaluation, in every held-out task
-FIFTH = 5  # episodes are counted from 1
+REPETITIONS = 4  # of the final evaluation, per held-out task
+FIFTH = 5  # counted from 1
 
 
 class Progress:
@@ -134,7 +134,11 @@ def configurations(family: str, seed: int, overrides: Mapping[str, Any], quick: 
 
 
 def returns_of(stages: Sequence[Mapping[str, Any]]) -> tuple[dict[str, np.ndarray], int]:
-    """Train; returns ``(tasks, repetitions, episodes)`` of agent and references in held-out tasks; training steps."""
+    """Train through all stages and evaluate on held-out tasks.
+
+    Returns:
+        Returns ``(tasks, repetitions, episodes)`` of ``agent``, ``floor`` and ``oracle``; and the steps of training.
+    """
     networks: list[Any] = []
     env_steps = 0
     for config in stages[:-1]:
@@ -153,28 +157,28 @@ def returns_of(stages: Sequence[Mapping[str, Any]]) -> tuple[dict[str, np.ndarra
         spec = experiment.algo.env_spec
         to_origin = ScriptedPolicy(lambda obs, context: go_to(np.zeros_like(obs), obs), spec)
         to_goal = ScriptedPolicy(lambda obs, context: go_to(context["goal"], obs), spec)
-        found = {
+        returns = {
             "agent": evaluator.evaluate(experiment.algo).returns,
             "floor": evaluator.run_reference(to_origin),
             "oracle": evaluator.run_reference(to_goal, lambda task: {"goal": np.asarray(task["goal"], np.float64)}),
         }
-    return found, env_steps + experiment.runner.total_env_steps
+    return returns, env_steps + experiment.runner.total_env_steps
 
 
 def trained(config: Mapping[str, Any], networks: Sequence[Any]) -> Experiment:
-    """A trained agent, which begins with the weights of ``networks`` if there are any."""
+    """Train an agent, from the weights of ``networks`` if there are any."""
     experiment = build(config, callbacks=(Progress(config["env"], config["run"]["seed"]),))
-    for own, before in zip(experiment.algo.networks, networks, strict=bool(networks)):
-        own.load_state_dict(before.state_dict())
+    for network, earlier in zip(experiment.algo.networks, networks, strict=bool(networks)):
+        network.load_state_dict(earlier.state_dict())
     with torch_threads(config["run"]["torch_threads"]):
         experiment.runner.train(n_epochs=config["run"]["epochs"])
     return experiment
 
 
-def dense_line(found: Mapping[str, np.ndarray], config: Mapping[str, Any]) -> dict[str, Any]:
-    """Normalized score of the adapted episodes; the references count in the same cells."""
+def dense_line(returns: Mapping[str, np.ndarray], config: Mapping[str, Any]) -> dict[str, Any]:
+    """Normalized score of the episodes after adaptation; those of the references are the same episodes."""
     adapted = slice(config["evaluation"]["num_adaptation_episodes"], None)
-    per_task = {name: cells[:, :, adapted].mean(axis=(1, 2)) for name, cells in found.items()}
+    per_task = {name: cells[:, :, adapted].mean(axis=(1, 2)) for name, cells in returns.items()}
     return {
         "metric": "normalized_score",
         "unit": "share of the way from floor to oracle",
@@ -186,9 +190,9 @@ def dense_line(found: Mapping[str, np.ndarray], config: Mapping[str, Any]) -> di
     }
 
 
-def sparse_line(found: Mapping[str, np.ndarray], config: Mapping[str, Any]) -> dict[str, Any]:
+def sparse_line(returns: Mapping[str, np.ndarray], config: Mapping[str, Any]) -> dict[str, Any]:
     """Gain in sparse return from the first to the fifth exploration episode."""
-    first, fifth = (found["agent"][:, :, episode - 1].mean(axis=1) for episode in (1, FIFTH))
+    first, fifth = (returns["agent"][:, :, episode - 1].mean(axis=1) for episode in (1, FIFTH))
     per_task = {"gain": fifth - first}
     return {
         "metric": "exploration_gain",
@@ -196,8 +200,8 @@ def sparse_line(found: Mapping[str, np.ndarray], config: Mapping[str, Any]) -> d
         **gain([per_task], derive_seed("gain", config["run"]["seed"])),
         "return_first": float(first.mean()),
         "return_fifth": float(fifth.mean()),
-        "return_floor": float(found["floor"].mean()),
-        "return_oracle": float(found["oracle"].mean()),
+        "return_floor": float(returns["floor"].mean()),
+        "return_oracle": float(returns["oracle"].mean()),
         "per_task": rounded(per_task),
     }
 
@@ -227,23 +231,23 @@ def rounded(per_task: Mapping[str, np.ndarray]) -> dict[str, list[float]]:
 
 
 def measure(family: str, seed: int, overrides: Mapping[str, Any], quick: bool, save: bool) -> dict[str, Any]:
-    """Train and evaluate one agent, and report it."""
+    """Train, evaluate and report one agent."""
     stages = configurations(family, seed, overrides, quick)
     begun = time.monotonic()
-    found, env_steps = returns_of(stages)
+    returns, env_steps = returns_of(stages)
     return report(
         NAME,
         not save,
         peer="none",
-        **LINES[family](found, stages[-1]),
+        **LINES[family](returns, stages[-1]),
         config={
             "family": family,
             "seed": seed,
             "stages": stages_of(family, overrides, quick),
             "repetitions": REPETITIONS,
         },
-        adaptation_curve=[round(float(value), 4) for value in found["agent"].mean(axis=(0, 1))],
-        n_test_tasks=len(found["agent"]),
+        adaptation_curve=[round(float(value), 4) for value in returns["agent"].mean(axis=(0, 1))],
+        n_test_tasks=len(returns["agent"]),
         env_steps=int(env_steps),
         seconds=round(time.monotonic() - begun, 1),
         versions=versions("metaroll", "torch", "numpy"),
@@ -251,7 +255,7 @@ def measure(family: str, seed: int, overrides: Mapping[str, Any], quick: bool, s
 
 
 def summarize(family: str, lines: Sequence[Mapping[str, Any]], save: bool) -> None:
-    """One line over the seeds: mean of their values; intervals over all their tasks, and over seeds (Student's t)."""
+    """Report one line for all seeds: the mean, its interval over all tasks, and that over seeds (Student's t)."""
     values = np.array([line["value"] for line in lines])
     half = math.nan
     if len(values) > 1:
@@ -274,18 +278,18 @@ def summarize(family: str, lines: Sequence[Mapping[str, Any]], save: bool) -> No
 
 
 def known_lines(family: str, seeds: Sequence[int], overrides: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The newest line in the results for each of ``seeds`` with the present values."""
+    """The newest line of the results for each of ``seeds``, among those with the current settings."""
     stages = [plain(values) for values in stages_of(family, overrides)]
-    found: dict[int, dict[str, Any]] = {}
+    newest: dict[int, dict[str, Any]] = {}
     for line in read_results(NAME):
         config = line["config"]
         if config["family"] == family and config["stages"] == stages and config["seed"] in seeds:
-            found[config["seed"]] = line
-    return [found[seed] for seed in seeds if seed in found]
+            newest[config["seed"]] = line
+    return [newest[seed] for seed in seeds if seed in newest]
 
 
 def stages_of(family: str, overrides: Mapping[str, Any], quick: bool = False) -> list[dict[str, Any]]:
-    """What differs from the preset, for every stage."""
+    """The settings of every stage that differ from the preset."""
     return [{**values, **(QUICK if quick else {}), **overrides} for values in STAGES[family]]
 
 
@@ -294,7 +298,7 @@ def plain(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def assignment(text: str) -> tuple[str, Any]:
-    """``name=value`` with a value in YAML."""
+    """Parse ``name=value``, with the value in YAML."""
     name, equals, value = text.partition("=")
     if not equals:
         raise argparse.ArgumentTypeError(f"expected NAME=VALUE, got {text!r}")
@@ -309,10 +313,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--families", nargs="+", choices=sorted(ENVS), default=sorted(ENVS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument(
-        "--set", type=assignment, nargs="+", action="extend", default=[], metavar="NAME=VALUE", help="other options"
+        "--set", type=assignment, nargs="+", action="extend", default=[], metavar="NAME=VALUE", help="change options"
     )
     parser.add_argument("--no-save", action="store_true", help="append nothing to the results (for tuning)")
-    parser.add_argument("--summary", action="store_true", help="train nothing: only the summary of the results")
+    parser.add_argument("--summary", action="store_true", help="do not train, only summarize the results")
     parser.add_argument("--quick", action="store_true", help="tiny numbers, one seed, nothing appended")
     return parser.parse_args()
 
@@ -329,7 +333,8 @@ def main() -> None:
         if len(lines) > 1:
             summarize(family, lines, save)
         elif args.summary:
-            raise SystemExit(f"{family}: the results hold {len(lines)} of the seeds {args.seeds} with these values")
+            num = f"{len(lines)} of the seeds {args.seeds}"
+            raise SystemExit(f"{family}: a summary needs 2 seeds with these settings, the results have {num}")
 
 
 if __name__ == "__main__":

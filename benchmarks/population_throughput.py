@@ -1,4 +1,4 @@
-"""Environment steps per second of evaluating a population of linear policies, in whole episodes.
+"""Environment steps per second of evaluating a population of linear policies in whole episodes.
 
     OMP_NUM_THREADS=1 python benchmarks/population_throughput.py
     OMP_NUM_THREADS=1 python benchmarks/population_throughput.py --envs Pendulum-v1 --no-save
@@ -6,12 +6,12 @@
     OMP_NUM_THREADS=1 python benchmarks/population_throughput.py --check
 
 Ours are all rollouts of ``LocalRunner.sample_parameters`` with one worker and the mean return of each candidate, as
-searches ask for them. ``peer=loop`` takes one candidate and one episode after the other: the same physics in Python
+searches use them. ``peer=loop`` runs one candidate and one episode after the other: the same physics in Python
 floats, the policy as NumPy on one row, rewards added up. ``peer=floor`` (Swimmer) is bare MuJoCo with random controls.
-``peer=evosax`` is ``GymnaxProblem.eval`` of evosax on gymnax' own task, compiled and warm, on one core; JAX needs an
-environment of its own, whose Python ``--evosax`` names. It steps every episode to the time limit, of which only the
-steps before its end count. Windows of ours and the peer alternate, a ratio is that of two neighbors, and reported is
-the median with the range; all rates are per CPU second of a process with one thread.
+``peer=evosax`` is ``GymnaxProblem.eval`` of evosax on the task of gymnax, compiled and warm, on one core. JAX needs a
+Python environment of its own, whose interpreter ``--evosax`` names. evosax steps every episode to the time limit, but
+only the steps before the end of the episode count. Time windows of ours and of the peer alternate. Each pair of
+neighbors gives a ratio, and the median and range are reported. Rates are per CPU second of a process with one thread.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ CENTERS: Mapping[str, tuple[float, ...]] = {
     "MountainCarContinuous-v0": (0.0, 0.0, 0.0),
     "Swimmer-v5": (0.0,) * 18,
 }
-"""Weights and biases around which a population lies; on the cart-pole episodes last about 160 steps so."""
+"""Weights and biases around which a population is drawn. Those of the cart-pole give episodes of about 160 steps."""
 DEVIATION = 0.5
 
 Physics = Callable[[tuple[float, ...], Any], tuple[tuple[float, ...], float, bool]]
 
 
-# -- one after the other -----------------------------------------------------------------------------------------------
+# -- one rollout after another -----------------------------------------------------------------------------------------
 
 
 def step_cart_pole(state: tuple[float, ...], action: np.ndarray) -> tuple[tuple[float, ...], float, bool]:
@@ -88,46 +88,46 @@ def step_mountain_car(state: tuple[float, ...], action: np.ndarray) -> tuple[tup
     position = min(0.6, max(-1.2, position + velocity))
     if position == -1.2 and velocity < 0.0:
         velocity = 0.0
-    over = position >= 0.45 and velocity >= 0.0
-    return (position, velocity), 100.0 * over - 0.1 * force * force, over
+    done = position >= 0.45 and velocity >= 0.0
+    return (position, velocity), 100.0 * done - 0.1 * force * force, done
 
 
-def see_all(state: tuple[float, ...]) -> tuple[float, ...]:
+def observe_state(state: tuple[float, ...]) -> tuple[float, ...]:
     return state
 
 
-def see_pendulum(state: tuple[float, ...]) -> tuple[float, ...]:
+def observe_pendulum(state: tuple[float, ...]) -> tuple[float, ...]:
     return math.cos(state[0]), math.sin(state[0]), state[1]
 
 
 LOOPS: Mapping[str, tuple[Physics, Callable[[tuple[float, ...]], tuple[float, ...]], np.ndarray, int]] = {
-    "CartPole-v1": (step_cart_pole, see_all, np.array([[-0.05, 0.05]] * 4), 2),
-    "Pendulum-v1": (step_pendulum, see_pendulum, np.array([[-math.pi, math.pi], [-1.0, 1.0]]), 1),
-    "MountainCarContinuous-v0": (step_mountain_car, see_all, np.array([[-0.6, -0.4], [0.0, 0.0]]), 1),
+    "CartPole-v1": (step_cart_pole, observe_state, np.array([[-0.05, 0.05]] * 4), 2),
+    "Pendulum-v1": (step_pendulum, observe_pendulum, np.array([[-math.pi, math.pi], [-1.0, 1.0]]), 1),
+    "MountainCarContinuous-v0": (step_mountain_car, observe_state, np.array([[-0.6, -0.4], [0.0, 0.0]]), 1),
 }
-"""Physics, what is observed, bounds of the first state, and number of outputs of the policy."""
+"""Physics, observation of a state, bounds of the first state, and number of outputs of the policy."""
 
 
 def loop_of(env: str, sets: np.ndarray, each: int) -> Callable[[], int]:
-    """Episodes of a sixteenth of the population, one after the other; returns how many steps these were."""
-    physics, see, bounds, outputs = LOOPS[env]
+    """A function that runs about 16 candidates of the population, one episode after another, and returns the steps."""
+    physics, observe, bounds, outputs = LOOPS[env]
     limit = gymnasium.spec(env).max_episode_steps or 0
-    generator, some = np.random.default_rng(0), sets[:: max(1, len(sets) // 16)]
+    generator, chosen = np.random.default_rng(0), sets[:: max(1, len(sets) // 16)]
 
     def go() -> int:
         steps, fitness = 0, []
-        for row in some:
+        for row in chosen:
             split = len(row) - outputs
             weights, bias = row[:split].reshape(outputs, -1), row[split:]
             total = 0.0
             for _ in range(each):
                 state: tuple[float, ...] = tuple(generator.uniform(bounds[:, 0], bounds[:, 1]).tolist())
                 for _ in range(limit):
-                    action = weights @ np.array(see(state), dtype=np.float32) + bias
-                    state, reward, over = physics(state, action)
+                    action = weights @ np.array(observe(state), dtype=np.float32) + bias
+                    state, reward, done = physics(state, action)
                     total += reward
                     steps += 1
-                    if over:
+                    if done:
                         break
             fitness.append(total / each)
         return steps
@@ -139,7 +139,7 @@ def loop_of(env: str, sets: np.ndarray, each: int) -> Callable[[], int]:
 
 
 def learner_of(env: str) -> CEM:
-    """A search over a linear policy, which asks for populations of any size."""
+    """A search over a linear policy."""
     spec = EnvSpec.from_env(gymnasium.make(env))
     kind = CategoricalMLPPolicy if isinstance(spec.action_space, gymnasium.spaces.Discrete) else GaussianMLPPolicy
     more = {} if kind is CategoricalMLPPolicy else {"learn_std": False}
@@ -155,14 +155,14 @@ def population(env: str, size: int) -> np.ndarray:
 
 
 def full_sets(learner: CEM, rows: np.ndarray) -> np.ndarray:
-    """Flat parameters of the policy, which may have more than weights and biases."""
+    """Flat parameters of the policy ``(size, N)``; it may have others besides the weights and biases ``rows``."""
     sets = np.repeat(learner.policy.acting_parameters()[None], len(rows), axis=0)
     sets[:, searched_places(learner.policy)] = rows
     return sets
 
 
 def ours_of(runner: LocalRunner, sets: np.ndarray, each: int) -> Callable[[], int]:
-    """Returns of all candidates; how many steps these took."""
+    """A function that computes the returns of all candidates, and returns the steps they took."""
 
     def go() -> int:
         before = runner.total_env_steps
@@ -175,7 +175,7 @@ def ours_of(runner: LocalRunner, sets: np.ndarray, each: int) -> Callable[[], in
 
 
 def floor_of(env: str) -> Callable[[], int]:
-    """Bare physics with random controls."""
+    """A function that steps the bare physics with random controls."""
     import mujoco
 
     inner: Any = gymnasium.make(env).unwrapped
@@ -200,15 +200,15 @@ from flax import linen as nn
 from evosax.problems.rl.gymnax import GymnaxProblem
 
 env, each, rows, seconds = json.loads(sys.stdin.readline())
-choices, rows = env == "CartPole-v1", np.array(rows, dtype=np.float32)
-outputs = 2 if choices else 1
+discrete, rows = env == "CartPole-v1", np.array(rows, dtype=np.float32)
+outputs = 2 if discrete else 1
 
 class Linear(nn.Module):
     @nn.compact
     def __call__(self, x, key=None):
-        found = nn.Dense(outputs)(x)
+        y = nn.Dense(outputs)(x)
         scale = 2.0 if env == "Pendulum-v1" else 1.0
-        return found.argmax(-1) if choices else scale * jnp.clip(found, -1.0, 1.0)
+        return y.argmax(-1) if discrete else scale * jnp.clip(y, -1.0, 1.0)
 
 problem = GymnaxProblem(env, Linear(), num_rollouts=each, use_normalize_obs=False)
 key = jax.random.key(0)
@@ -231,9 +231,11 @@ class Evosax:
     """evosax in a process of its own, on one core.
 
     Args:
-        python: Its interpreter.
-        env, rows, each: What it evaluates.
-        seconds: Length of a window.
+        python: Interpreter with evosax and gymnax.
+        env: Name of the environment.
+        rows: Weights and biases of the candidates, ``(size, P)``.
+        each: Episodes per candidate.
+        seconds: Length of a time window.
     """
 
     def __init__(self, python: str, env: str, rows: np.ndarray, each: int, seconds: float) -> None:
@@ -246,26 +248,26 @@ class Evosax:
             text=True,
             env={**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "PYTHONPATH": ""},
         )
-        self._say(json.dumps([env, each, rows.tolist(), seconds]))
-        first = self._hear()
+        self._write(json.dumps([env, each, rows.tolist(), seconds]))
+        first = self._read()
         if not first.startswith("ready"):
             raise RuntimeError((self._process.stderr.read() if self._process.stderr else "").strip().splitlines()[-1])
 
     def seconds(self) -> float:
         """CPU seconds of one evaluation of the population."""
-        self._say("go")
-        return float(self._hear())
+        self._write("go")
+        return float(self._read())
 
     def close(self) -> None:
         self._process.kill()
         self._process.communicate()
 
-    def _say(self, text: str) -> None:
+    def _write(self, text: str) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write(text + "\n")
         self._process.stdin.flush()
 
-    def _hear(self) -> str:
+    def _read(self) -> str:
         assert self._process.stdout is not None
         return self._process.stdout.readline()
 
@@ -282,12 +284,12 @@ def rate(go: Callable[[], int], seconds: float) -> float:
 
 
 def measure(env: str, args: argparse.Namespace) -> bool:
-    """All figures of one environment; whether they are what is demanded."""
+    """Measure one environment against each peer and report it; returns whether every bar is met."""
     rows = population(env, args.candidates)
     learner = learner_of(env)
     config = {"env": env, "candidates": args.candidates, "rollouts": args.rollouts, "policy": "linear"}
     known = {"metric": "env_steps_per_cpu_second", "unit": "environment steps/s", "versions": versions(*PACKAGES)}
-    quiet, holds = args.quick or args.no_save or args.check, True
+    unsaved, passed = args.quick or args.no_save or args.check, True
     with LocalRunner(seed=0) as runner:
         runner.setup(learner, env)
         ours = ours_of(runner, full_sets(learner, rows), args.rollouts)
@@ -297,15 +299,15 @@ def measure(env: str, args: argparse.Namespace) -> bool:
         theirs = loop_of(env, rows, args.rollouts) if env in LOOPS else floor_of(env)
         theirs()
         pairs = [(rate(ours, args.seconds), rate(theirs, args.seconds)) for _ in range(args.repeats)]
-        told(env, peer, pairs, config, known, quiet)
+        report_pairs(env, peer, pairs, config, known, unsaved)
         if peer == "loop":
-            holds = statistics.median(a / b for a, b in pairs) >= TIMES_THE_LOOP
+            passed = statistics.median(a / b for a, b in pairs) >= TIMES_THE_LOOP
         if peer == "loop" and args.evosax:
-            holds &= beside_evosax(env, rows, ours, length, args, config, known, quiet)
-    return holds
+            passed &= measure_evosax(env, rows, ours, length, args, config, known, unsaved)
+    return passed
 
 
-def beside_evosax(
+def measure_evosax(
     env: str,
     rows: np.ndarray,
     ours: Callable[[], int],
@@ -313,35 +315,36 @@ def beside_evosax(
     args: argparse.Namespace,
     config: Mapping[str, Any],
     known: Mapping[str, Any],
-    quiet: bool,
+    unsaved: bool,
 ) -> bool:
-    """The same beside evosax, whose steps are those of as many episodes of the same mean length."""
+    """Measure against evosax, whose steps are taken to be those of as many episodes of our mean length."""
     try:
         evosax = Evosax(args.evosax, env, rows, args.rollouts, args.seconds)
     except (OSError, RuntimeError) as error:
-        report_missing(NAME, quiet, peer="evosax", reason=str(error), config=config, **known)
+        report_missing(NAME, unsaved, peer="evosax", reason=str(error), config=config, **known)
         return True
     try:
         steps = length * len(rows) * args.rollouts
         pairs = [(rate(ours, args.seconds), steps / evosax.seconds()) for _ in range(args.repeats)]
     finally:
         evosax.close()
-    told(env, "evosax", pairs, config, known, quiet)
+    report_pairs(env, "evosax", pairs, config, known, unsaved)
     return statistics.median(a / b for a, b in pairs) >= TIMES_EVOSAX
 
 
-def told(
+def report_pairs(
     env: str,
     peer: str,
     pairs: list[tuple[float, float]],
     config: Mapping[str, Any],
     known: Mapping[str, Any],
-    quiet: bool,
+    unsaved: bool,
 ) -> None:
+    """Report the rates and ratios of ``pairs``, each the rate of ours and of the peer in neighboring windows."""
     ratios = [a / b for a, b in pairs]
     report(
         NAME,
-        quiet,
+        unsaved,
         peer=peer,
         value=round(statistics.median(a for a, _ in pairs), 1),
         ratio=round(statistics.median(ratios), 3),
@@ -361,23 +364,23 @@ def main() -> int:
     )
     parser.add_argument("--envs", nargs="+", choices=list(CENTERS), default=list(CENTERS))
     parser.add_argument("--candidates", type=int, default=512)
-    parser.add_argument("--rollouts", type=int, default=8, help="of each candidate")
+    parser.add_argument("--rollouts", type=int, default=8, help="rollouts per candidate")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=1.0, help="of a window")
-    parser.add_argument("--evosax", help="the Python of an environment with evosax and gymnax")
+    parser.add_argument("--seconds", type=float, default=1.0, help="length of a window")
+    parser.add_argument("--evosax", help="Python interpreter of an environment with evosax and gymnax")
     parser.add_argument("--no-save", action="store_true", help="append nothing to the results")
-    parser.add_argument("--check", action="store_true", help="append nothing; status 1 where a bar is missed")
+    parser.add_argument("--check", action="store_true", help="append nothing; status 1 if a bar is missed")
     parser.add_argument("--quick", action="store_true", help="a small population, short windows, nothing appended")
     args = parser.parse_args()
     if args.quick:
         args.envs, args.candidates, args.repeats, args.seconds = args.envs[:3], 16, 1, 0.05
     torch.set_num_threads(1)
     compile_all()
-    good = True
+    passed = True
     for env in args.envs:
         part = args if env in LOOPS else argparse.Namespace(**{**vars(args), "candidates": min(16, args.candidates)})
-        good &= measure(env, part)
-    return int(args.check and not good)
+        passed &= measure(env, part)
+    return int(args.check and not passed)
 
 
 if __name__ == "__main__":

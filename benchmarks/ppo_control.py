@@ -1,13 +1,13 @@
-"""PPO on Pendulum-v1 and HalfCheetah-v5, beside Stable-Baselines3's PPO with the same hyper-parameters.
+"""PPO on Pendulum-v1 and HalfCheetah-v5, compared with the PPO of Stable-Baselines3 with the same hyperparameters.
 
     python benchmarks/ppo_control.py                                                  # both environments, five seeds
-    python benchmarks/ppo_control.py --env HalfCheetah-v5 --seeds 3 --subject ours    # a part, appended to the results
-    python benchmarks/ppo_control.py --env HalfCheetah-v5 --speed                     # short trainings that take turns
-    python benchmarks/ppo_control.py --env HalfCheetah-v5 --summary                   # over the lines that are there
+    python benchmarks/ppo_control.py --env HalfCheetah-v5 --seeds 3 --subject ours    # some of these runs
+    python benchmarks/ppo_control.py --env HalfCheetah-v5 --speed                     # short trainings in turn
+    python benchmarks/ppo_control.py --env HalfCheetah-v5 --summary                   # summary of the results
 
-The final return is the mean over 20 episodes without noise. Times are those of training alone: no evaluation, no
-building, one thread each. ``--speed`` lets short trainings of both take turns, so that they share what else the machine
-does; a ratio is that of two neighbors, reported is the median with the range.
+The final return is the mean over 20 episodes without noise. Times are those of training alone, without construction
+and evaluation, with one thread each. ``--speed`` trains both in turn for a short time, so that other load on the
+machine slows both alike. Each pair of neighbors gives a ratio; the median and range are reported.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ EPISODES = 20
 QUICK_EPISODES = 1
 SEEDS = (0, 1, 2, 3, 4)
 
-# What both are told. Whole episodes per epoch: 2000 steps are 10 of Pendulum-v1 and 2 of HalfCheetah-v5, so that the
-# fixed-length segments of Stable-Baselines3 are whole episodes, too.
+# Hyperparameters of both. An epoch holds whole episodes (2000 steps are 10 of Pendulum-v1 and 2 of HalfCheetah-v5), so
+# the fixed-length segments of Stable-Baselines3 are whole episodes, too.
 COMMON: dict[str, Any] = {
     "steps_per_epoch": 2000,
     "batch_size": 80,
@@ -61,10 +61,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "epochs": 100,
         "learning_rate": 1e-3,
         "lr_decay_epochs": 100,
-        # With 0.9, one seed in a few never swings up from hanging still.
+        # With 0.9, some seeds never swing up from hanging still.
         "discount": 0.95,
-        # Of actions in [-1, 1], which are brought to the bounds of 2; the first deviation of Stable-Baselines3, of 1,
-        # is that of the actions themselves.
+        # Our actions lie in [-1, 1] and are scaled to the bounds of 2. The initial standard deviation of 1 in
+        # Stable-Baselines3 is that of unscaled actions.
         "init_std": 0.5,
     },
     "HalfCheetah-v5": {**COMMON, "epochs": 150},
@@ -76,7 +76,7 @@ SPEED_EPOCHS, SPEED_PAIRS = 10, 5
 
 
 def train_ours(env: str, setting: Mapping[str, Any], seed: int, episodes: int) -> dict[str, Any]:
-    """Final returns and seconds of training."""
+    """Train ours: final returns ``(episodes,)``, seconds of training and its steps."""
     fixed = {"seed": seed, "evaluate_every": 0, "torch_threads": 1, "num_episodes": episodes}
     config = resolve("ppo", env, [("the benchmark", {**setting, **fixed})])
     experiment = build(config)
@@ -85,25 +85,25 @@ def train_ours(env: str, setting: Mapping[str, Any], seed: int, episodes: int) -
         experiment.runner.train(config["run"]["epochs"])
         seconds = time.perf_counter() - begun
         experiment.runner.evaluate(experiment.algo)
-        found: Any = experiment.runner.last_evaluation
-    return {"returns": found.returns[0], "seconds": seconds, "env_steps": experiment.runner.total_env_steps}
+        evaluation: Any = experiment.runner.last_evaluation
+    return {"returns": evaluation.returns[0], "seconds": seconds, "env_steps": experiment.runner.total_env_steps}
 
 
 def train_sb3(env: str, setting: Mapping[str, Any], seed: int, episodes: int) -> dict[str, Any]:
-    """The same of Stable-Baselines3."""
+    """The same with Stable-Baselines3."""
     from stable_baselines3 import PPO  # pyright: ignore[reportMissingImports]
     from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize  # pyright: ignore[reportMissingImports]
 
     envs = VecNormalize(DummyVecEnv([lambda: gymnasium.make(env)]), gamma=setting["discount"])
     sizes, rate = list(setting["hidden_sizes"]), setting["learning_rate"]
 
-    def falling(left: float) -> float:
-        return rate * left
+    def decayed(remaining: float) -> float:
+        return rate * remaining
 
     model = PPO(
         "MlpPolicy",
         envs,
-        learning_rate=falling if "lr_decay_epochs" in setting else rate,
+        learning_rate=decayed if "lr_decay_epochs" in setting else rate,
         n_steps=setting["steps_per_epoch"],
         batch_size=setting["batch_size"],
         n_epochs=setting["num_passes"],
@@ -125,14 +125,14 @@ def train_sb3(env: str, setting: Mapping[str, Any], seed: int, episodes: int) ->
 
 
 def sb3_episode(model: Any, envs: Any, env: str, seed: int) -> float:
-    """Return of one episode without noise, with the normalizer as training left it."""
+    """Return of one episode without noise, with the observation normalizer as it was at the end of training."""
     environment: Any = gymnasium.make(env)
     obs, _ = environment.reset(seed=seed)
-    total, over = 0.0, False
-    while not over:
+    total, done = 0.0, False
+    while not done:
         action, _ = model.predict(envs.normalize_obs(obs), deterministic=True)
         obs, reward, terminated, truncated, _ = environment.step(action)
-        total, over = total + float(reward), terminated or truncated
+        total, done = total + float(reward), terminated or truncated
     environment.close()
     return total
 
@@ -156,31 +156,32 @@ def measure(env: str, seed: int, subjects: Sequence[str], quick: bool) -> None:
         }
         gc.collect()
         try:
-            found = TRAINERS[subject](env, setting, seed, QUICK_EPISODES if quick else EPISODES)
+            run = TRAINERS[subject](env, setting, seed, QUICK_EPISODES if quick else EPISODES)
         except ImportError as error:
             report_missing(NAME, quick, reason=str(error), subject=SUBJECTS[subject], **known)
             continue
-        returns = found["returns"]
+        returns = run["returns"]
         report(
             NAME,
             quick,
             value=float(returns.mean()),
             subject=SUBJECTS[subject],
             returns=[round(float(value), 2) for value in returns],
-            seconds=round(found["seconds"], 2),
-            env_steps=int(found["env_steps"]),
+            seconds=round(run["seconds"], 2),
+            env_steps=int(run["env_steps"]),
             **known,
         )
-        rate = found["env_steps"] / found["seconds"]
+        rate = run["env_steps"] / run["seconds"]
         print(f"{env} seed {seed} {subject}: {returns.mean():.1f}, {rate:.0f} steps/s", file=sys.stderr, flush=True)
 
 
 def summarize(env: str, seeds: Sequence[int]) -> None:
-    """Means over the seeds in the results, and the interval of the difference."""
+    """Report means over the seeds of the results, and the interval of the difference."""
     runs = {subject: known_lines(env, name, seeds) for subject, name in SUBJECTS.items()}
     ours, peers = runs["ours"], runs["sb3"]
     if len(ours) < 2:
-        raise SystemExit(f"{env}: the results hold {len(ours)} of the seeds {list(seeds)} with the present values")
+        num = f"{len(ours)} of the seeds {list(seeds)}"
+        raise SystemExit(f"{env}: a summary needs 2 seeds with these settings, the results have {num}")
     values = np.array([line["value"] for line in ours.values()])
     config = {**next(iter(ours.values()))["config"], "seed": list(ours)}
     known = {"unit": UNIT, "config": config, "versions": versions(*PACKAGES)}
@@ -210,7 +211,7 @@ def summarize(env: str, seeds: Sequence[int]) -> None:
 
 
 def measure_speed(env: str) -> None:
-    """Short trainings of both in turn: steps per second of ours, and times those of Stable-Baselines3."""
+    """Train both in turn for a short time; reports steps per second of ours, and the ratio to Stable-Baselines3."""
     setting = {**SETTINGS[env], "epochs": SPEED_EPOCHS}
     config = {"env": env, **setting, "hidden_sizes": list(setting["hidden_sizes"]), "pairs": SPEED_PAIRS}
     unit = "environment steps/s"
@@ -220,8 +221,8 @@ def measure_speed(env: str) -> None:
         for pair in range(SPEED_PAIRS + 1):
             for subject in sorted(SUBJECTS, reverse=bool(pair % 2)):
                 gc.collect()
-                found = TRAINERS[subject](env, setting, pair, QUICK_EPISODES)
-                rates[subject].append(found["env_steps"] / found["seconds"])
+                run = TRAINERS[subject](env, setting, pair, QUICK_EPISODES)
+                rates[subject].append(run["env_steps"] / run["seconds"])
     except ImportError as error:
         report_missing(NAME, False, peer=PEER, reason=str(error), **known)
         return
@@ -242,15 +243,15 @@ def measure_speed(env: str) -> None:
 
 
 def known_lines(env: str, subject: str, seeds: Sequence[int]) -> dict[int, dict[str, Any]]:
-    """Seed -> newest line of ``subject`` in the results with the present values."""
+    """Seed -> newest line of ``subject`` in the results, among those with the current settings."""
     setting = {**SETTINGS[env], "hidden_sizes": list(SETTINGS[env]["hidden_sizes"])}
-    found: dict[int, dict[str, Any]] = {}
+    newest: dict[int, dict[str, Any]] = {}
     for line in read_results(NAME):
         config = {name: value for name, value in line["config"].items() if name not in ("env", "seed")}
         same = line["subject"] == subject and line["config"]["env"] == env and config == setting
         if same and line["metric"] == "final_return" and line["value"] is not None and line["config"]["seed"] in seeds:
-            found[line["config"]["seed"]] = line
-    return dict(sorted(found.items()))
+            newest[line["config"]["seed"]] = line
+    return dict(sorted(newest.items()))
 
 
 def main() -> None:
@@ -261,8 +262,8 @@ def main() -> None:
     parser.add_argument("--env", nargs="+", choices=sorted(SETTINGS), default=sorted(SETTINGS))
     parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
     parser.add_argument("--subject", nargs="+", choices=sorted(TRAINERS), default=["ours", "sb3"])
-    parser.add_argument("--speed", action="store_true", help="only measure how fast both train, in turn")
-    parser.add_argument("--summary", action="store_true", help="train nothing: only the summary of the results")
+    parser.add_argument("--speed", action="store_true", help="only measure the speed of both, in turn")
+    parser.add_argument("--summary", action="store_true", help="do not train, only summarize the results")
     parser.add_argument("--quick", action="store_true", help="one short epoch of one seed, nothing appended")
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -277,7 +278,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    # Both libraries are measured with one thread; NumPy's matrix products read this when they are first loaded.
+    # Both libraries are measured with one thread; BLAS reads this when NumPy is first imported.
     if os.environ.get("OMP_NUM_THREADS") != "1":
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "OMP_NUM_THREADS": "1"})
     main()

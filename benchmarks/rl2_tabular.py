@@ -1,15 +1,15 @@
-"""RL2 on Bernoulli bandits and random MDPs, in tasks that are drawn anew, beside the exact optimum and classical rules.
+"""RL2 on Bernoulli bandits and random MDPs, in newly drawn tasks, compared with the exact optimum and classical rules.
 
     python benchmarks/rl2_tabular.py --setup bandit-10 --runs FOLDER                   # n=10 pulls, five seeds
     python benchmarks/rl2_tabular.py --setup bandit-100 mdp-10 --seeds 0 --runs FOLDER # n=100 pulls; ten episodes
-    python benchmarks/rl2_tabular.py --setup mdp-10 --runs FOLDER --minutes 20         # a part: the same again goes on
-    python benchmarks/rl2_tabular.py --summary                                         # over the lines that are there
+    python benchmarks/rl2_tabular.py --setup mdp-10 --runs FOLDER --minutes 20         # a part; call again to continue
+    python benchmarks/rl2_tabular.py --summary                                         # summary of the results
     python benchmarks/rl2_tabular.py --check                                           # minutes, status 1 if it fails
 
 Setups are those of Duan et al. 2016 (arXiv:1611.02779), tables 1 and 2: five arms, n pulls; ten states, five actions,
-ten episodes of ten steps. The setting of each was chosen on training returns; evaluations draw tasks of their own.
-Policies act without noise. Classical rules play the same bandits with the same random numbers, so that differences are
-paired. Intervals are 95 % bootstrap intervals over means of blocks of trials.
+ten episodes of ten steps. Their settings were chosen by training returns; evaluations draw tasks of their own. Policies
+act without noise. Classical rules play the same bandits with the same random numbers, so differences are paired.
+Intervals are 95 % bootstrap intervals over means of blocks of trials.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ UNIT = "reward per trial"
 ARMS, EPISODE = 5, 10
 CHUNK = 50_000
 BLOCKS = 1000
-"""Blocks of trials whose means are resampled."""
+"""Number of blocks of trials whose means are resampled."""
 
 
 class Setup(NamedTuple):
-    """What is learned, on how many trials it is judged, and what is demanded of the mean (or of the gain on greedy)."""
+    """A problem, the trials of its evaluation, and the mean it must reach; ``demanded=0`` is for the gain on greedy."""
 
     env: str
     pulls: int
@@ -70,7 +70,7 @@ BANDIT: dict[str, Any] = {
     "gae_lambda": 0.95,
 }
 SETUPS = {
-    # One episode of n steps, or n episodes of one: a pull shows the same but for the flag of an ending.
+    # One episode of n steps instead of n episodes of one step: only the flag of an episode's end differs.
     "bandit-10": Setup(
         "bandit-5", 10, 1_000_000, 0.0, {**BANDIT, "episodes_per_trial": 1, "trials_per_epoch": 5000, "epochs": 100}
     ),
@@ -113,14 +113,14 @@ SETUPS = {
 SEEDS = (0, 1, 2, 3, 4)
 RULES = ("greedy", "thompson", "ucb1")
 EXACT = {10: 6.660}
-"""Expected reward of n pulls of five arms under the best rule, to check the calculation by."""
+"""Number of pulls -> expected total reward of the best rule for five arms, to check the calculation."""
 
 
-# --------------------------------------------------------------------------------------------- bandits, exact and known
+# -------------------------------------------------------------------------------------------------------------- bandits
 def exact_optimum(pulls: int, arms: int = ARMS) -> float:
     """Expected total reward of the best rule for ``pulls`` of ``arms`` with uniform probabilities.
 
-    Dynamic programming over what has been won and lost: ``V(c) = max_i p_i (1 + V(c + win_i)) + (1 - p_i) V(c +
+    Dynamic programming over counts of wins and losses: ``V(c) = max_i p_i (1 + V(c + win_i)) + (1 - p_i) V(c +
     loss_i)`` with the posterior mean ``p_i = (won_i + 1) / (won_i + lost_i + 2)``. Arms are exchangeable, so counts are
     kept sorted.
     """
@@ -134,17 +134,17 @@ def exact_optimum(pulls: int, arms: int = ARMS) -> float:
             if i and counts[i - 1] == counts[i]:
                 continue
             others = counts[:i] + counts[i + 1 :]
-            chance = (won + 1) / (won + lost + 2)
+            mean = (won + 1) / (won + lost + 2)
             up = value(tuple(sorted((*others, (won + 1, lost)))), left - 1)
             down = value(tuple(sorted((*others, (won, lost + 1)))), left - 1)
-            best = max(best, chance * (1.0 + up) + (1.0 - chance) * down)
+            best = max(best, mean * (1.0 + up) + (1.0 - mean) * down)
         return best
 
     return value(((0, 0),) * arms, pulls)
 
 
 def rule_choice(rule: str, won: np.ndarray, lost: np.ndarray, pull: int, generator: np.random.Generator) -> np.ndarray:
-    """Arms ``(N,)`` from how often each has won and lost, ``(N, k)``; probabilities are uniform a priori."""
+    """Arms ``(N,)`` that a rule chooses, given wins and losses ``(N, k)``; probabilities are uniform a priori."""
     if rule == "greedy":
         return np.argmax((won + 1) / (won + lost + 2), axis=1)
     if rule == "thompson":
@@ -155,22 +155,26 @@ def rule_choice(rule: str, won: np.ndarray, lost: np.ndarray, pull: int, generat
     return np.argmax(np.where(tried > 0, index, np.inf), axis=1)
 
 
-def play_rule(rule: str, chances: np.ndarray, numbers: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Total rewards ``(N,)`` where pull t of trial i pays if ``numbers (N, n)[i, t]`` is below ``chances (N, k)``."""
-    won, lost = np.zeros((2, *chances.shape))
-    rows, total = np.arange(len(chances)), np.zeros(len(chances))
+def play_rule(rule: str, probabilities: np.ndarray, numbers: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """Total rewards ``(N,)`` of a rule in N trials of n pulls.
+
+    Pull t of trial i pays if ``numbers[i, t]``, of ``(N, n)``, is below the probability of the chosen arm, of ``(N,
+    k)``.
+    """
+    won, lost = np.zeros((2, *probabilities.shape))
+    rows, total = np.arange(len(probabilities)), np.zeros(len(probabilities))
     for pull in range(numbers.shape[1]):
         arms = rule_choice(rule, won, lost, pull, generator)
-        paid = numbers[:, pull] < chances[rows, arms]
+        paid = numbers[:, pull] < probabilities[rows, arms]
         won[rows, arms] += paid
         lost[rows, arms] += ~paid
         total += paid
     return total
 
 
-def play_policy(policy: Any, chances: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """The same of a policy, which sees what a ``TrialWrapper`` shows (``agrees_with_engine``)."""
-    count, arms = chances.shape
+def play_policy(policy: Any, probabilities: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+    """The same for a policy, with the observations of a ``TrialWrapper`` (see ``agrees_with_engine``)."""
+    count, arms = probabilities.shape
     rows, total = np.arange(count), np.zeros(count)
     obs = np.zeros((count, 1 + arms + 2), dtype=np.float32)
     obs[:, 0] = 1.0
@@ -178,7 +182,7 @@ def play_policy(policy: Any, chances: np.ndarray, numbers: np.ndarray) -> np.nda
     noise = np.zeros((count, policy.info.noise_dim), dtype=np.float32)
     for pull in range(numbers.shape[1]):
         chosen, state, _ = policy.act(obs, state, noise, True)
-        paid = numbers[:, pull] < chances[rows, chosen]
+        paid = numbers[:, pull] < probabilities[rows, chosen]
         total += paid
         obs[:, 1:] = 0.0
         obs[rows, 1 + chosen] = 1.0
@@ -187,32 +191,32 @@ def play_policy(policy: Any, chances: np.ndarray, numbers: np.ndarray) -> np.nda
 
 
 def agrees_with_engine(policy: Any, pulls: int, trials: int = 500) -> bool:
-    """Whether ``play_policy`` gets what the engine does, in the same tasks, where an arm always or never pays."""
-    chances = (np.random.default_rng(derive_seed(NAME, "engine")).random((trials, ARMS)) < 0.3).astype(np.float64)
+    """Whether ``play_policy`` and the engine give equal rewards, in tasks whose arms pay always or never."""
+    probabilities = (np.random.default_rng(derive_seed(NAME, "engine")).random((trials, ARMS)) < 0.3).astype(np.float64)
     maker = TrialUpdate(NewEnvUpdate(BernoulliBanditEnv), 1, pulls)
     plans = [
         RolloutPlan(
             i, (0, 0, i), TrialUpdate(SetTaskUpdate(BernoulliBanditEnv, {"probabilities": row}), 1, pulls), eval=True
         )
-        for i, row in enumerate(chances)
+        for i, row in enumerate(probabilities)
     ]
     with RolloutEngine(maker, policy) as engine:
-        found = engine.run_reduced(plans, total_reward)[:, 0]
-    return bool(np.array_equal(found, play_policy(policy, chances, np.full((trials, pulls), 0.5))))
+        totals = engine.run_reduced(plans, total_reward)[:, 0]
+    return bool(np.array_equal(totals, play_policy(policy, probabilities, np.full((trials, pulls), 0.5))))
 
 
 def bandit_totals(players: Sequence[Any], pulls: int, trials: int, seed: int) -> np.ndarray:
     """Total rewards ``(len(players), trials)`` of rules (by name) and policies, all in the same tasks."""
     parts = []
     for begin in range(0, trials, CHUNK):
-        draws = np.random.default_rng(derive_seed(NAME, "evaluation", pulls, seed, begin))
+        generator = np.random.default_rng(derive_seed(NAME, "evaluation", pulls, seed, begin))
         count = min(CHUNK, trials - begin)
-        chances, numbers = draws.random((count, ARMS)), draws.random((count, pulls))
+        probabilities, numbers = generator.random((count, ARMS)), generator.random((count, pulls))
         parts.append(
             [
-                play_rule(player, chances, numbers, np.random.default_rng(derive_seed(NAME, player, seed, begin)))
+                play_rule(player, probabilities, numbers, np.random.default_rng(derive_seed(NAME, player, seed, begin)))
                 if isinstance(player, str)
-                else play_policy(player, chances, numbers)
+                else play_policy(player, probabilities, numbers)
                 for player in players
             ]
         )
@@ -221,12 +225,12 @@ def bandit_totals(players: Sequence[Any], pulls: int, trials: int, seed: int) ->
 
 # ----------------------------------------------------------------------------------------------------------------- MDPs
 def total_reward(columns: Any, bounds: np.ndarray) -> np.ndarray:
-    """Of each rollout, ``(n, 1)``."""
+    """Total reward of each rollout, ``(n, 1)``."""
     return np.add.reduceat(columns["rewards"], bounds[:-1])[:, None]
 
 
 def mdp_totals(policy: Any, trials: int, seed: int) -> np.ndarray:
-    """Total rewards ``(trials,)`` of ten episodes in each of as many new MDPs."""
+    """Total rewards ``(trials,)`` of ten episodes, each trial in a new MDP."""
     tasks = RandomMDPEnv().sample_tasks(trials, generator=derive_seed(NAME, "mdps", seed))
     maker = TrialUpdate(NewEnvUpdate(RandomMDPEnv), 10, EPISODE)
     plans = (
@@ -244,7 +248,7 @@ def mdp_totals(policy: Any, trials: int, seed: int) -> np.ndarray:
 
 # ------------------------------------------------------------------------------------------------------------- training
 def config_of(setup: Setup, seed: int, **more: Any) -> dict[str, Any]:
-    """The run: tasks, networks and training from ``seed``."""
+    """Configuration of a run; tasks, networks and training depend on ``seed``."""
     fixed = {
         "seed": seed,
         "evaluate_every": 0,
@@ -259,12 +263,12 @@ def config_of(setup: Setup, seed: int, **more: Any) -> dict[str, Any]:
 
 
 def train(
-    config: dict[str, Any], folder: Path | None, minutes: float | None = None, tell: Callable[[str], None] = print
+    config: dict[str, Any], folder: Path | None, minutes: float | None = None, log: Callable[[str], None] = print
 ) -> tuple[Any, int, float]:
-    """The learner, how many epochs it has had, and seconds of CPU time of this call."""
+    """Train; returns the learner, its number of epochs, and the CPU seconds of this call."""
     epochs, begun, cpu = config["run"]["epochs"], time.monotonic(), time.process_time()
     if folder is not None and latest(folder) is None:
-        shutil.rmtree(folder, ignore_errors=True)  # it was stopped before its first snapshot
+        shutil.rmtree(folder, ignore_errors=True)  # the run was stopped before its first snapshot
     done = 0 if folder is None or not folder.exists() else load_snapshot(folder, "last").iteration
     while True:
         over = minutes is not None and time.monotonic() - begun > 60.0 * minutes
@@ -277,14 +281,14 @@ def train(
             goal = epochs if folder is None else min(epochs, done + 10)
             last = experiment.runner.resume(goal) if done else experiment.runner.train(goal)
             done = goal
-            tell(f"epoch {done}/{epochs}: return {last:.3f}, {time.monotonic() - begun:.0f} s")
+            log(f"epoch {done}/{epochs}: return {last:.3f}, {time.monotonic() - begun:.0f} s")
             if folder is None:
                 return experiment.algo, done, time.process_time() - cpu
 
 
 # --------------------------------------------------------------------------------------------------------------- report
 def interval(values: np.ndarray) -> tuple[float, float, float]:
-    """Mean and its 95 % interval, by means of equal blocks of trials."""
+    """Mean and its 95 % interval, from means of equal blocks of trials."""
     blocks = (
         values[: len(values) // BLOCKS * BLOCKS].reshape(BLOCKS, -1).mean(axis=1) if len(values) > BLOCKS else values
     )
@@ -292,8 +296,8 @@ def interval(values: np.ndarray) -> tuple[float, float, float]:
     return float(values.mean()), low, high
 
 
-def tell_value(name: str, subject: str, values: np.ndarray, quick: bool, config: dict[str, Any], **more: Any) -> None:
-    """Report a mean of ``values (trials,)``."""
+def report_mean(name: str, subject: str, values: np.ndarray, quick: bool, config: dict[str, Any], **more: Any) -> None:
+    """Report the mean of ``values (trials,)``."""
     mean, low, high = interval(values)
     report(
         NAME,
@@ -313,37 +317,37 @@ def tell_value(name: str, subject: str, values: np.ndarray, quick: bool, config:
 
 @functools.cache
 def commit() -> str:
-    """What is checked out, with a plus where something has been changed."""
+    """The commit that is checked out, with a plus if files of src have been changed."""
     here = Path(__file__).parent
     run = functools.partial(subprocess.run, cwd=here, capture_output=True, text=True, check=False)
     changed = run(["git", "status", "--porcelain", "--untracked-files=no", "../src"]).stdout.strip()
     return run(["git", "rev-parse", "--short", "HEAD"]).stdout.strip() + ("+" if changed else "")
 
 
-def told_of(setup: Setup, seed: int, epochs: int, **more: Any) -> dict[str, Any]:
-    """What the results say of a training."""
-    told = {**setup.options, **more, "hidden_sizes": list(setup.options["hidden_sizes"])}
-    return told | {"seed": seed, "epochs_done": epochs}
+def settings_of(setup: Setup, seed: int, epochs_done: int, /, **more: Any) -> dict[str, Any]:
+    """Settings of a training as the results state them."""
+    settings = {**setup.options, **more, "hidden_sizes": list(setup.options["hidden_sizes"])}
+    return settings | {"seed": seed, "epochs_done": epochs_done}
 
 
 def measure(name: str, seed: int, runs: Path | None, minutes: float | None, quick: bool, **more: Any) -> bool:
-    """Train and judge one agent; whether it gets what is demanded (as far as it was trained)."""
+    """Train, evaluate and report one agent; returns whether it reaches what is demanded with its training so far."""
     setup = SETUPS[name]
     trials = more.pop("trials", setup.trials)
     config = config_of(setup, seed, **more)
-    note = functools.partial(print, f"{name} seed {seed}", file=sys.stderr, flush=True)
-    algo, epochs, seconds = train(config, None if runs is None else runs / f"{name}-{seed}", minutes, note)
-    told = told_of(setup, seed, epochs, **more)
-    steps = epochs * told["trials_per_epoch"] * setup.pulls
+    log = functools.partial(print, f"{name} seed {seed}", file=sys.stderr, flush=True)
+    algo, epochs, seconds = train(config, None if runs is None else runs / f"{name}-{seed}", minutes, log)
+    settings = settings_of(setup, seed, epochs, **more)
+    steps = epochs * settings["trials_per_epoch"] * setup.pulls
     known: dict[str, Any] = {"env_steps": steps, "seconds_of_last_part": round(seconds, 1)}
     if setup.env != "bandit-5":
         values = mdp_totals(algo.policy, trials, seed)
-        tell_value(name, "rl2", values, quick, told, demanded=setup.demanded, **known)
+        report_mean(name, "rl2", values, quick, settings, demanded=setup.demanded, **known)
         return float(values.mean()) >= setup.demanded
     if not agrees_with_engine(algo.policy, setup.pulls):
-        raise SystemExit("the evaluation's trials are not those of the engine")
+        raise SystemExit("play_policy and the engine give different rewards in the same trials")
     values, greedy = bandit_totals([algo.policy, "greedy"], setup.pulls, trials, seed)
-    tell_value(name, "rl2", values, quick, told, demanded=setup.demanded or None, **known)
+    report_mean(name, "rl2", values, quick, settings, demanded=setup.demanded or None, **known)
     gain, low, high = interval(values - greedy)
     pair = {"rl2": float(values.mean()), "greedy": float(greedy.mean())}
     report(
@@ -353,7 +357,7 @@ def measure(name: str, seed: int, runs: Path | None, minutes: float | None, quic
         metric="gain_on_greedy",
         value=gain,
         unit=UNIT,
-        config={"setup": name, "trials": trials, **told},
+        config={"setup": name, "trials": trials, **settings},
         versions=versions(*PACKAGES),
         ci_low=low,
         ci_high=high,
@@ -363,8 +367,8 @@ def measure(name: str, seed: int, runs: Path | None, minutes: float | None, quic
     return low > 0.0 if setup.demanded == 0.0 else float(values.mean()) >= setup.demanded
 
 
-def tell_known(quick: bool, share: float = 1.0) -> bool:
-    """The exact optimum, and what classical rules get; whether the optimum is the known one."""
+def report_known(quick: bool, share: float = 1.0) -> bool:
+    """Report the exact optimum and the rewards of classical rules; returns whether the optimum has its known value."""
     best = exact_optimum(10)
     report(
         NAME,
@@ -379,27 +383,27 @@ def tell_known(quick: bool, share: float = 1.0) -> bool:
     for name, trials in (("bandit-10", 1_000_000), ("bandit-100", 20_000)):
         totals = bandit_totals(RULES, SETUPS[name].pulls, int(trials * share), 0)
         for rule, values in zip(RULES, totals, strict=True):
-            tell_value(name, rule, values, quick, {"seed": 0})
+            report_mean(name, rule, values, quick, {"seed": 0})
     for rule in ("greedy", "thompson"):
         values = play_mdps(rule, 10, int(2000 * share), 0).sum(axis=1)
-        tell_value("mdp-10", rule, values, quick, {"seed": 0})
+        report_mean("mdp-10", rule, values, quick, {"seed": 0})
     return abs(best - EXACT[10]) < 5e-4
 
 
 def summarize() -> None:
-    """What all seeds of each setup get, by their newest lines of the settings above, trained to the end."""
+    """Report the mean over the seeds of each setup, from the newest lines of runs that were trained to the end."""
     for name, setup in SETUPS.items():
         paired = setup.demanded == 0.0
         metric = "gain_on_greedy" if paired else "total_reward"
         policy = {} if paired else {"policy": "rl2"}
         head = {"setup": name, **policy, "trials": setup.trials}
-        told = {seed: told_of(setup, seed, setup.options["epochs"]) for seed in SEEDS}
-        newest = {seed: newest_of(NAME, metric, {**head, **config}) for seed, config in told.items()}
-        found = {seed: line for seed, line in newest.items() if line is not None}
-        if not found:
+        settings = {seed: settings_of(setup, seed, setup.options["epochs"]) for seed in SEEDS}
+        newest = {seed: newest_of(NAME, metric, {**head, **config}) for seed, config in settings.items()}
+        lines = {seed: line for seed, line in newest.items() if line is not None}
+        if not lines:
             continue
-        values = np.array([line["value"] for line in found.values()])
-        lows = [line["ci_low"] for line in found.values()]
+        values = np.array([line["value"] for line in lines.values()])
+        lows = [line["ci_low"] for line in lines.values()]
         report(
             NAME,
             False,
@@ -407,7 +411,7 @@ def summarize() -> None:
             metric=f"{metric}_of_seeds",
             value=float(values.mean()),
             unit=UNIT,
-            config={"setup": name, "seeds": sorted(found)},
+            config={"setup": name, "seeds": sorted(lines)},
             versions=versions(*PACKAGES),
             values=values.tolist(),
             lowest_ci_low=min(lows),
@@ -418,17 +422,17 @@ def summarize() -> None:
 
 
 def check() -> bool:
-    """Minutes: the exact optimum, the rules, and a short training that must beat what does not plan its pulls."""
-    holds = tell_known(True, 0.02)
+    """Compute the optimum, run the rules, and train for minutes; the agent must beat Thompson sampling."""
+    optimum = report_known(True, 0.02)
     config = config_of(SETUPS["bandit-10"], 0, epochs=25, trials_per_epoch=2000, num_passes=6)
-    algo, _, _ = train(config, None, tell=lambda text: None)
+    algo, _, _ = train(config, None, log=lambda text: None)
     agrees = agrees_with_engine(algo.policy, 10)
     learned, thompson = bandit_totals([algo.policy, "thompson"], 10, 20_000, 1).mean(axis=1)
     print(
-        f"exact optimum {holds}; as in the engine {agrees}; after 25 short epochs {learned:.3f}, Thompson sampling "
-        f"{thompson:.3f}"
+        f"exact optimum correct: {optimum}; same rewards as the engine: {agrees}; after 25 short epochs "
+        f"{learned:.3f}, Thompson sampling {thompson:.3f}"
     )
-    return bool(holds and agrees and learned > thompson)
+    return bool(optimum and agrees and learned > thompson)
 
 
 def main() -> None:
@@ -438,23 +442,23 @@ def main() -> None:
     )
     parser.add_argument("--setup", nargs="+", choices=sorted(SETUPS), default=[])
     parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
-    parser.add_argument("--runs", type=Path, help="folder of the runs: what is there goes on")
-    parser.add_argument("--minutes", type=float, help="train so long at most, per seed (with --runs)")
-    parser.add_argument("--known", action="store_true", help="the exact optimum and classical rules")
-    parser.add_argument("--summary", action="store_true", help="train nothing: only the summary of the results")
-    parser.add_argument("--quick", action="store_true", help="one tiny epoch of one seed each, nothing appended")
+    parser.add_argument("--runs", type=Path, help="folder of the runs; runs that exist continue")
+    parser.add_argument("--minutes", type=float, help="longest training per seed and call, with --runs")
+    parser.add_argument("--known", action="store_true", help="report the exact optimum and classical rules")
+    parser.add_argument("--summary", action="store_true", help="do not train, only summarize the results")
+    parser.add_argument("--quick", action="store_true", help="one tiny epoch of one seed per setup, nothing appended")
     parser.add_argument("--check", action="store_true", help="a short training, status 1 if it learns too little")
     args = parser.parse_args()
     torch.set_num_threads(1)
     if args.check:
         raise SystemExit(0 if check() else 1)
     if args.quick:
-        tell_known(True, 0.001)
+        report_known(True, 0.001)
         for name in SETUPS:
             measure(name, 0, None, None, True, epochs=1, trials_per_epoch=50, trials=1000)
         return
     if args.known:
-        tell_known(False)
+        report_known(False)
     for name in args.setup:
         for seed in args.seeds:
             measure(name, seed, args.runs, args.minutes, False)

@@ -1,11 +1,11 @@
-"""Environment steps per second of the rollout engine, beside bare environments and other libraries in the same run.
+"""Environment steps per second of the rollout engine, compared with bare environments and other libraries.
 
     python benchmarks/rollout_throughput.py
     python benchmarks/rollout_throughput.py --envs HalfCheetah-v5 --slots 16 --repeats 5 --seconds 5
 
 Ours are whole calls of ``RolloutEngine.run`` with 2 workers, up to the recorded ``StepSequence`` objects in the parent.
-Everything is warmed up first; then short windows of ours and of what it is compared with alternate, since machines are
-noisy. A ratio is that of two neighboring windows, reported is the median over the repetitions with its range.
+Everything is warmed up first. Then short time windows of ours and of each peer alternate, since machines are noisy.
+Each pair of neighboring windows gives a ratio; the median and range over the repetitions are reported.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ PACKAGES = ("metaroll", "numpy", "torch", "gymnasium", "mujoco", "stable-baselin
 
 @dataclass(frozen=True)
 class Setting:
-    """How an environment is used: rollouts per call of the engine, and whether Stable-Baselines3 is measured too."""
+    """Rollouts per call of the engine in an environment, and whether Stable-Baselines3 is measured, too."""
 
     plans: int
     sb3: bool = False
 
 
-# So many that a call takes some tenths of a second at least, as in training.
+# Enough rollouts that a call takes at least some tenths of a second, as in training.
 SETTINGS = {
     "HalfCheetah-v5": Setting(128, sb3=True),
     "Pendulum-v1": Setting(512),
@@ -58,15 +58,15 @@ QUICK_ENVS = ("HalfCheetah-v5", "point")
 
 
 def step_alone(pipe: Any, name: str, seed: int) -> None:
-    """A process that steps one environment in the windows that it is told, until it is told ``None``."""
-    env, draw = make_env(name), np.random.default_rng(seed)
+    """Step one environment in the windows ``(begin, end)`` that a pipe gives, until it gives ``None``."""
+    env, generator = make_env(name), np.random.default_rng(seed)
     count, space = 1 << 13, env.action_space
-    drawn = (
-        draw.integers(space.n, size=count)
+    draws = (
+        generator.integers(space.n, size=count)
         if isinstance(space, Discrete)
-        else draw.normal(size=(count, *(space.shape or ())))
+        else generator.normal(size=(count, *(space.shape or ())))
     )
-    actions = itertools.cycle(list(drawn.astype(space.dtype)))
+    actions = itertools.cycle(list(draws.astype(space.dtype)))
     env.reset(seed=seed)
     pipe.send("ready")
     while (window := pipe.recv()) is not None:
@@ -84,7 +84,7 @@ def step_alone(pipe: Any, name: str, seed: int) -> None:
 
 
 class Bare:
-    """Processes that do nothing but step one environment each, side by side in a common window."""
+    """Processes that only step one environment each, in parallel during a common time window."""
 
     def __init__(self, name: str) -> None:
         context = multiprocessing.get_context("forkserver")
@@ -147,7 +147,7 @@ class Ours:
 
 
 class Windows:
-    """Measured windows of ours and of one peer, in turn."""
+    """Rates in alternating time windows of ours and of one peer."""
 
     def __init__(self) -> None:
         self.ours: list[Rate] = []
@@ -184,15 +184,15 @@ def median_cpu(rates: Sequence[Rate]) -> float | None:
 
 @contextlib.contextmanager
 def contestants(name: str, args: argparse.Namespace, pools: Sequence[Any]) -> Iterator[dict[Any, Any]]:
-    """Everything that is measured in one environment, warm; a peer that is missing stands there as a text."""
+    """All contestants in one environment, warmed up; for a missing peer the reason, a string."""
     setting = SETTINGS[name]
-    found: dict[Any, Any] = {}
+    by_key: dict[Any, Any] = {}
     with contextlib.ExitStack() as stack:
 
-        def add(key: Any, made: Any) -> None:
-            stack.callback(made.close)
-            made.rate(0.2 * args.seconds)
-            found[key] = made
+        def add(key: Any, contestant: Any) -> None:
+            stack.callback(contestant.close)
+            contestant.rate(0.2 * args.seconds)
+            by_key[key] = contestant
 
         add("floor", Bare(name))
         for slots in args.slots:
@@ -206,8 +206,8 @@ def contestants(name: str, args: argparse.Namespace, pools: Sequence[Any]) -> It
                 try:
                     add(key, make(name, envs_of(peer, slots, args), args.peer_policy))
                 except (ImportError, LookupError) as error:
-                    found[key] = str(error)
-        yield found
+                    by_key[key] = str(error)
+        yield by_key
 
 
 def unsaved(args: argparse.Namespace) -> bool:
@@ -229,20 +229,20 @@ def scaling_slots(args: argparse.Namespace) -> int:
 
 
 def measure(name: str, args: argparse.Namespace, pools: Sequence[Any]) -> None:
-    """All figures of one environment."""
+    """Measure and report one environment."""
     windows: dict[tuple[str, int], Windows] = {}
     scaling: list[dict[str, float]] = []
-    with contestants(name, args, pools) as found:
+    with contestants(name, args, pools) as by_key:
         for _ in range(args.repeats):
             for slots in args.slots:
                 for peer in ("floor", *PEERS):
-                    other = found.get(peer, found.get((peer, slots)))
+                    other = by_key.get(peer, by_key.get((peer, slots)))
                     if other is not None and not isinstance(other, str):
                         pair = windows.setdefault((peer, slots), Windows())
                         pair.theirs.append(other.rate(args.seconds))
-                        pair.ours.append(found["ours", WORKERS, slots].rate(args.seconds))
-            scaling.append(scaling_of(found, scaling_slots(args), args.seconds))
-        missing = {key: reason for key, reason in found.items() if isinstance(reason, str)}
+                        pair.ours.append(by_key["ours", WORKERS, slots].rate(args.seconds))
+            scaling.append(scaling_of(by_key, scaling_slots(args), args.seconds))
+        missing = {key: reason for key, reason in by_key.items() if isinstance(reason, str)}
     common = {"env": name, "workers": WORKERS, "policy": OUR_POLICY, "plans_per_call": plans_of(name, args)}
     common |= {"max_steps": args.max_steps, "repeats": args.repeats, "seconds": args.seconds}
     acting = PEER_POLICIES[args.peer_policy]
@@ -259,9 +259,9 @@ def measure(name: str, args: argparse.Namespace, pools: Sequence[Any]) -> None:
     report_scaling(scaling, args, common)
 
 
-def scaling_of(found: dict[Any, Any], slots: int, seconds: float) -> dict[str, float]:
-    """Rates of one and two of each kind, measured one after the other."""
-    bare, one, two = found["floor"], found["ours", 1, slots], found["ours", WORKERS, slots]
+def scaling_of(by_key: dict[Any, Any], slots: int, seconds: float) -> dict[str, float]:
+    """Rates of one and of two bare processes and workers, measured one after another."""
+    bare, one, two = by_key["floor"], by_key["ours", 1, slots], by_key["ours", WORKERS, slots]
     return {
         "bare_1": bare.rate(seconds, 1).steps,
         "ours_1": one.rate(seconds).steps,
@@ -270,9 +270,9 @@ def scaling_of(found: dict[Any, Any], slots: int, seconds: float) -> dict[str, f
     }
 
 
-def report_scaling(found: Sequence[dict[str, float]], args: argparse.Namespace, common: dict[str, Any]) -> None:
-    ours = [rates["ours_2"] / rates["ours_1"] for rates in found]
-    bare = [rates["bare_2"] / rates["bare_1"] for rates in found]
+def report_scaling(repetitions: Sequence[dict[str, float]], args: argparse.Namespace, common: dict[str, Any]) -> None:
+    ours = [rates["ours_2"] / rates["ours_1"] for rates in repetitions]
+    bare = [rates["bare_2"] / rates["bare_1"] for rates in repetitions]
     ratios = [a / b for a, b in zip(ours, bare, strict=True)]
     report(
         NAME,
@@ -284,7 +284,7 @@ def report_scaling(found: Sequence[dict[str, float]], args: argparse.Namespace, 
         ratio=round(statistics.median(ratios), 4),
         ratio_range=[round(min(ratios), 4), round(max(ratios), 4)],
         peer_value=round(statistics.median(bare), 4),
-        rates={name: round(statistics.median(rates[name] for rates in found), 1) for name in found[0]},
+        rates={name: round(statistics.median(rates[name] for rates in repetitions), 1) for name in repetitions[0]},
         slots=scaling_slots(args),
         config={**common, "floor": f"2 bare processes / 1 bare process; {ACTIONS}"},
         load_average=round(os.getloadavg()[0], 2),
@@ -297,8 +297,8 @@ def main() -> None:
     parser.add_argument("--envs", nargs="+", choices=list(SETTINGS), default=list(SETTINGS))
     parser.add_argument("--slots", type=int, nargs="+", default=[8, 16, 32])
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=3.0, help="of a window")
-    parser.add_argument("--peer-policy", choices=list(PEER_POLICIES), default="numpy", help="how other loops act")
+    parser.add_argument("--seconds", type=float, default=3.0, help="length of a window")
+    parser.add_argument("--peer-policy", choices=list(PEER_POLICIES), default="numpy", help="policy of other loops")
     parser.add_argument("--no-save", action="store_true", help="append nothing to the results")
     parser.add_argument("--quick", action="store_true", help="two environments, short windows, nothing appended")
     args = parser.parse_args()

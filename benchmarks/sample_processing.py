@@ -1,14 +1,14 @@
-"""Time of returns, a linear baseline's fit, generalized advantages and normalization for the paths of many tasks.
+"""Time to compute returns, the fit of a linear baseline, and normalized advantages for the paths of many tasks.
 
-python benchmarks/sample_processing.py            measures, and appends to results/sample_processing.jsonl
-python benchmarks/sample_processing.py --quick    the same with fewer repetitions, appending nothing
-python benchmarks/sample_processing.py --check    --quick, and status 1 where a bar is missed
+python benchmarks/sample_processing.py            measure, append to results/sample_processing.jsonl
+python benchmarks/sample_processing.py --quick    fewer repetitions, append nothing
+python benchmarks/sample_processing.py --check    as --quick, and status 1 if a bar is missed
 
-Ours is ``task_advantages`` of ``Rollouts`` as a sampler gives them, 40 tasks x 20 paths of 200 steps ("dense") or of
-100 to 200 ("ragged"). The peer "loop" is what ProMP and garage do, path by path in NumPy and SciPy: features of each
+Ours is ``task_advantages`` of ``Rollouts`` as a sampler returns them, 40 tasks x 20 paths of 200 steps ("dense") or of
+100 to 200 ("ragged"). The peer "loop" does as ProMP and garage do, path by path in NumPy and SciPy: features of each
 path twice, one least-squares problem per task, ``lfilter`` for each path, stacking. Generalized advantages alone are
-compared with Tianshou's compiled loop (also rebuilt: "loop") and TorchRL's function, where these are installed.
-Windows take turns in one process; reported is the median of the ratios of neighboring ones.
+compared with the compiled loop of Tianshou (also a copy of it: "loop") and the function of TorchRL, if these are
+installed. Calls alternate in one process; the median of the ratios of neighbors is reported.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-# One thread for BLAS, as peers were measured elsewhere: with more, they collapse where the machine does other work too.
+# One thread for BLAS, as in other measurements of the peers. With more, the peers become very slow on a busy machine.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
@@ -34,7 +34,7 @@ ALL_BAR, TIANSHOU_BAR, TORCHRL_BAR = 5.0, 1 / 1.1, 3.0
 
 
 def make_groups(dense: bool) -> list[Any]:
-    """Rollouts of each task, which share columns, as ``MetaSampler`` returns them."""
+    """Rollouts of each task with shared columns, as ``MetaSampler`` returns them."""
     from metaroll.data.rollouts import RolloutColumns, Rollouts
 
     rng, count = np.random.default_rng(0), TASKS * PATHS
@@ -60,8 +60,8 @@ def ours(groups: list[Any]) -> list[np.ndarray]:
     from metaroll.processing.task_advantages import task_advantages
 
     options: dict[str, Any] = {"discount": DISCOUNT, "gae_lambda": LAMBDA, "normalize_adv": True}
-    found = task_advantages(groups, LinearFeatureBaseline(), **options)
-    return found.by_task(found.advantages)
+    batch = task_advantages(groups, LinearFeatureBaseline(), **options)
+    return batch.by_task(batch.advantages)
 
 
 # -- path by path ------------------------------------------------------------------------------------------------------
@@ -80,10 +80,10 @@ def features(path: dict[str, Any]) -> np.ndarray:
 
 
 def path_by_path(tasks: list[list[dict[str, Any]]]) -> list[np.ndarray]:
-    """Advantages of each task, as ProMP's and garage's processors compute them."""
+    """Advantages of each task, computed as in the processors of ProMP and garage."""
     advantages = []
-    for given in tasks:
-        paths = [dict(path, returns=cumsum(path["rewards"], DISCOUNT)) for path in given]
+    for task in tasks:
+        paths = [dict(path, returns=cumsum(path["rewards"], DISCOUNT)) for path in task]
         rows = np.concatenate([features(path) for path in paths])
         targets = np.concatenate([path["returns"] for path in paths])
         system = rows.T @ rows + 1e-5 * np.eye(rows.shape[1])
@@ -137,7 +137,7 @@ def tianshou_gae(x: dict[str, np.ndarray]) -> Callable[[], np.ndarray]:
 
 
 def rebuilt_gae(x: dict[str, np.ndarray]) -> Callable[[], np.ndarray]:
-    """Tianshou's compiled loop (version 2.0.1, ``algorithm_base._gae``), rebuilt: the package needs many others."""
+    """A copy of Tianshou's compiled loop (2.0.1, ``algorithm_base._gae``), since Tianshou needs many other packages."""
     import numba
 
     @numba.njit
@@ -161,7 +161,7 @@ def torchrl_gae(x: dict[str, np.ndarray]) -> Callable[[], np.ndarray]:
     )
 
     lengths = np.diff(x["bounds"])
-    mask = np.arange(STEPS) < lengths[:, None]  # rollouts in rows, as it takes them; padding costs it time in "ragged"
+    mask = np.arange(STEPS) < lengths[:, None]  # TorchRL takes rollouts as rows; in "ragged" padding costs it time
     rows = []
     for name in ("values", "following", "rewards", "ends"):
         padded = np.zeros(mask.shape, dtype=x[name].dtype)
@@ -179,17 +179,17 @@ def seconds(function: Callable[[], Any]) -> float:
     return time.perf_counter() - begin
 
 
-def compared(mine: Callable[[], Any], theirs: Callable[[], Any], repetitions: int) -> tuple[np.ndarray, np.ndarray]:
-    """Seconds of both in turn, after a call of each."""
+def alternate(mine: Callable[[], Any], theirs: Callable[[], Any], repetitions: int) -> tuple[np.ndarray, np.ndarray]:
+    """Seconds of alternate calls, each ``(repetitions,)``, after one call of each to warm up."""
     mine(), theirs()
     pairs = [(seconds(mine), seconds(theirs)) for _ in range(repetitions)]
     return np.array(pairs)[:, 0], np.array(pairs)[:, 1]
 
 
-def told(
+def report_times(
     args: argparse.Namespace, metric: str, peer: str, bar: float, times: tuple[np.ndarray, np.ndarray], dense: bool
 ) -> bool:
-    """Report milliseconds of both; whether the ratio holds its bar."""
+    """Report the milliseconds of both; returns whether the ratio meets its bar."""
     import torch
 
     ratio = float(np.median(times[1] / times[0]))
@@ -212,6 +212,7 @@ def told(
 
 
 def measure_all(dense: bool, args: argparse.Namespace) -> Iterator[bool]:
+    """Measure the whole computation; yields whether its bar is met."""
     import torch
 
     from metaroll.data.paths import to_path
@@ -221,12 +222,13 @@ def measure_all(dense: bool, args: argparse.Namespace) -> Iterator[bool]:
     tasks = [[to_path(rollout) for rollout in group] for group in groups]
     for a, b in zip(ours(groups), path_by_path(tasks), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
-    fresh = iter([make_groups(dense) for _ in range(args.repetitions + 1)])  # columns are put together once
-    times = compared(lambda: ours(next(fresh)), lambda: path_by_path(tasks), args.repetitions)
-    yield told(args, f"all, {'dense' if dense else 'ragged'}", "loop", ALL_BAR, times, dense)
+    fresh = iter([make_groups(dense) for _ in range(args.repetitions + 1)])  # groups keep the columns that they join
+    times = alternate(lambda: ours(next(fresh)), lambda: path_by_path(tasks), args.repetitions)
+    yield report_times(args, f"all, {'dense' if dense else 'ragged'}", "loop", ALL_BAR, times, dense)
 
 
 def measure_gae(dense: bool, args: argparse.Namespace) -> Iterator[bool]:
+    """Measure generalized advantages against each peer; yields whether each bar is met."""
     import torch
 
     torch.set_num_threads(1)
@@ -247,7 +249,7 @@ def measure_gae(dense: bool, args: argparse.Namespace) -> Iterator[bool]:
             report_missing(NAME, unsaved(args), peer=peer, reason=str(error), versions=versions(*PACKAGES), **known)
             continue
         np.testing.assert_allclose(mine(), theirs(), rtol=1e-4, atol=1e-4)  # TorchRL's factors are float32
-        yield told(args, metric, peer, bar, compared(mine, theirs, args.repetitions), dense)
+        yield report_times(args, metric, peer, bar, alternate(mine, theirs, args.repetitions), dense)
 
 
 def unsaved(args: argparse.Namespace) -> bool:
@@ -256,20 +258,18 @@ def unsaved(args: argparse.Namespace) -> bool:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--repetitions", type=int, default=31, help="windows per measurement")
-    parser.add_argument("--threads", type=int, default=2, help="threads in which ours fits baselines")
+    parser.add_argument("--repetitions", type=int, default=31, help="calls per measurement")
+    parser.add_argument("--threads", type=int, default=2, help="threads in which ours fits the baselines")
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--check", action="store_true", help="fail where a bar is missed; appends nothing")
+    parser.add_argument("--check", action="store_true", help="fail if a bar is missed; append nothing")
     args = parser.parse_args()
     args.repetitions = min(args.repetitions, 9) if unsaved(args) else args.repetitions
     from metaroll.functional.kernels import compile_all
 
     compile_all()
-    held = [
-        holds for dense in (True, False) for measure in (measure_all, measure_gae) for holds in measure(dense, args)
-    ]
-    if args.check and not all(held):
-        print(f"{held.count(False)} of {len(held)} measurements miss their bar", file=sys.stderr)
+    passed = [met for dense in (True, False) for measure in (measure_all, measure_gae) for met in measure(dense, args)]
+    if args.check and not all(passed):
+        print(f"{passed.count(False)} of {len(passed)} measurements miss their bar", file=sys.stderr)
         return 1
     return 0
 

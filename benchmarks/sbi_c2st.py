@@ -1,13 +1,13 @@
-"""C2ST of neural posteriors on two tasks of sbibm, beside the figures that Lueckmann et al. 2021 published for NPE.
+"""C2ST of neural posteriors on two tasks of sbibm, compared with what Lueckmann et al. 2021 published for NPE.
 
 Usage: python benchmarks/sbi_c2st.py [--tasks two_moons gaussian_linear] [--simulations 1000 10000] [--samples 10000]
 
-Both tasks have exact posteriors, which are drawn from here. C2ST as in sbibm: accuracy of a network of two layers with
-10 d units in 5-fold cross-validation on as many draws of either posterior, in units of the exact draws (0.5: no
-difference is found, 1: all is told apart). Classifiers stop when a tenth of their draws that is held out says so; with
-``--long`` they go on until the training loss stands still, as sbibm's do, which overfits, takes ten times as long, and
-finds less (0.618 instead of 0.696 in one case). The mean over 10 observations should be at most the upper end of the
-published interval plus 0.02.
+Both tasks have exact posteriors, from which this script draws. C2ST is as in sbibm: the accuracy of a network of two
+layers of 10 d units in 5-fold cross-validation on equal numbers of draws of both posteriors, standardized by the exact
+draws (0.5: the classifier finds no difference; 1: it separates all draws). Classifiers stop early, by a tenth of their
+draws that is held out. With ``--long`` they train until the training loss stops falling, as in sbibm; this overfits,
+takes ten times as long, and finds less (0.618 instead of 0.696 in one case). The mean over 10 observations should be at
+most the upper end of the published interval plus 0.02.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Task(NamedTuple):
     simulate: object
     exact: object
     published: dict
-    """Simulations -> upper end of the published 95 % interval of NPE (results.md 7.4)."""
+    """Simulations -> upper end of the 95 % interval of NPE published by Lueckmann et al. (arXiv:2101.04653)."""
     settings: dict
 
 
@@ -59,20 +59,24 @@ def simulate_moons(thetas: np.ndarray) -> np.ndarray:
 
 
 def exact_moons(observed: np.ndarray, num: int, generator: np.random.Generator) -> np.ndarray:
-    """The crescent that remains when the shift is solved for the parameters: two signs of their sum, uniform prior."""
-    rows, found = [], 0
-    while found < num:
+    """Draws ``(num, 2)`` from the exact posterior.
+
+    The simulator is solved for the parameters, given a point of the crescent; both signs of their sum are possible,
+    and the prior is uniform.
+    """
+    rows, count = [], 0
+    while count < num:
         shift = (observed - moons(num, generator)) * math.sqrt(2.0)
         total = -shift[:, 0] * generator.choice([-1.0, 1.0], num)
         thetas = 0.5 * np.stack([total - shift[:, 1], total + shift[:, 1]], axis=1)
         kept = thetas[(shift[:, 0] <= 0.0) & (np.abs(thetas) <= 1.0).all(axis=1)]
         rows.append(kept)
-        found += len(kept)
+        count += len(kept)
     return np.concatenate(rows)[:num]
 
 
 def noise(thetas: np.ndarray) -> np.random.Generator:
-    """The same for the same parameters."""
+    """A generator that is the same for the same parameters."""
     return np.random.default_rng(np.ascontiguousarray(thetas).view(np.uint64).ravel()[:64].tolist())
 
 
@@ -94,13 +98,13 @@ TASKS = {
 }
 
 
-def c2st(exact: np.ndarray, drawn: np.ndarray, long: bool, seed: int = 1) -> float:
-    """Accuracy of a classifier that was never shown what it tells apart; inputs in units of ``exact``."""
+def c2st(exact: np.ndarray, draws: np.ndarray, long: bool, seed: int = 1) -> float:
+    """Accuracy on held-out draws of a classifier of ``exact`` and ``draws``; both are standardized by ``exact``."""
     from sklearn.model_selection import KFold, cross_val_score
     from sklearn.neural_network import MLPClassifier
 
-    rows = (np.concatenate([exact, drawn]) - exact.mean(axis=0)) / exact.std(axis=0)
-    labels = np.concatenate([np.zeros(len(exact)), np.ones(len(drawn))])
+    rows = (np.concatenate([exact, draws]) - exact.mean(axis=0)) / exact.std(axis=0)
+    labels = np.concatenate([np.zeros(len(exact)), np.ones(len(draws))])
     units = 10 * exact.shape[1]
     network = MLPClassifier((units, units), max_iter=1000, early_stopping=not long, random_state=seed)
     folds = KFold(n_splits=5, shuffle=True, random_state=seed)
@@ -110,6 +114,7 @@ def c2st(exact: np.ndarray, drawn: np.ndarray, long: bool, seed: int = 1) -> flo
 
 
 def measure(name: str, simulations: int, samples: int, observations: int, args: argparse.Namespace) -> None:
+    """Train a posterior of one task, and report the mean C2ST of its draws over observations."""
     task, settings = TASKS[name], dict(TASKS[name].settings)
     settings.update(batch_size=50 if simulations <= 2000 else 200, ensemble=args.ensemble, max_epochs=args.max_epochs)
     settings.update(learning_rate=5e-4 if simulations <= 2000 else 1e-3)
@@ -165,10 +170,8 @@ def main() -> None:
     parser.add_argument("--ensemble", type=int, default=1)
     parser.add_argument("--max-epochs", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument(
-        "--long", action="store_true", help="classifiers learn on until their training loss stands still"
-    )
-    parser.add_argument("--quick", action="store_true", help="one observation, 500 samples: only that it runs")
+    parser.add_argument("--long", action="store_true", help="train classifiers until their training loss stops falling")
+    parser.add_argument("--quick", action="store_true", help="one observation, 500 samples, to see that it runs")
     args = parser.parse_args()
     for simulations in args.simulations:
         for name in args.tasks:

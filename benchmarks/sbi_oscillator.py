@@ -1,15 +1,15 @@
-"""How far neural posteriors are from an exact one: ours at their defaults beside sbi's, with the same simulations.
+"""Distance of neural posteriors from an exact one: ours and those of sbi, with defaults and the same simulations.
 
-    python benchmarks/sbi_oscillator.py                                   # all; what is in the results is left out
+    python benchmarks/sbi_oscillator.py                                   # all that is not in the results
     python benchmarks/sbi_oscillator.py --subjects npdr sbi-maf --trainings 0 1
-    python benchmarks/sbi_oscillator.py --summary                         # over the lines that are there
+    python benchmarks/sbi_oscillator.py --summary                         # summary of the results
 
-A damped oscillator swings from 1 without speed: ``x(t) = exp(-c t) (cos(w t) + (c / w) sin(w t))``, seen at twelve
-times with Gaussian noise of 0.05. Unknown are the angular frequency w and the damping c, uniform in a box. The exact
-posterior is the likelihood on a fine grid over the box. Reported is the divergence of the learned from the exact
-posterior, KL(exact || learned), in nats: the mean over ten observations, of each training. Every training has
-simulations of its own, which all subjects share. What sbi's posteriors leave outside the box is normalized away, as its
-own ``log_prob`` does.
+A damped oscillator starts at 1 without speed: ``x(t) = exp(-c t) (cos(w t) + (c / w) sin(w t))``. It is observed at
+twelve times with Gaussian noise of 0.05. The angular frequency w and the damping c are unknown, with a uniform prior in
+a box. The exact posterior is the likelihood on a fine grid over the box. The reported value is the divergence of the
+learned from the exact posterior, KL(exact || learned), in nats: the mean over ten observations, for each training.
+Every training has its own simulations, which all subjects share. Posteriors of sbi are renormalized within the box, as
+their ``log_prob`` does.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ LogProb = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 def positions(thetas: np.ndarray) -> np.ndarray:
-    """Without noise, ``(n, 2) -> (n, 12)``."""
+    """Positions without noise, ``(n, 2) -> (n, 12)``."""
     frequency, damping = thetas[:, :1], thetas[:, 1:]
     swing = np.cos(frequency * TIMES) + damping / frequency * np.sin(frequency * TIMES)
     return np.exp(-damping * TIMES) * swing
 
 
 def simulator(seed: int) -> Callable[[np.ndarray], np.ndarray]:
-    """What is seen of parameters, ``(n, 2) -> (n, 12)``, with the noise of a seed."""
+    """A function that simulates noisy observations, ``(n, 2) -> (n, 12)``."""
     return lambda thetas: (
         positions(thetas) + NOISE * np.random.default_rng([20, seed]).standard_normal((len(thetas), len(TIMES)))
     )
@@ -57,14 +57,14 @@ def grid() -> np.ndarray:
 
 
 def exact_log_density(points: np.ndarray, observed: np.ndarray) -> np.ndarray:
-    """Of the cells of ``grid``, normalized."""
+    """Normalized log densities ``(n,)`` of the exact posterior in the cells of ``grid``."""
     logs = -0.5 * np.square((observed - positions(points)) / NOISE).sum(axis=1)
     area = np.prod((HIGH - LOW) / CELLS)
     return logs - logs.max() - np.log(np.exp(logs - logs.max()).sum() * area)
 
 
 def divergence(learned: LogProb, points: np.ndarray, observed: np.ndarray) -> float:
-    """KL(exact || learned) in nats; cells that hold less than 1e-9 of the largest density tell nothing."""
+    """KL(exact || learned) in nats, without cells whose density is less than 1e-9 of the largest."""
     exact = exact_log_density(points, observed)
     kept = exact > exact.max() - 20.7
     weights = np.exp(exact[kept])
@@ -80,43 +80,43 @@ def prior() -> dict[str, tuple[float, float]]:
 
 
 def ours(learner: str, seed: int, count: int, infer_defaults: bool = False) -> LogProb:
-    """NPDR or BayesSim with their own defaults, or with those of ``metaroll infer``."""
+    """Train NPDR or BayesSim with their own defaults, or with those of ``metaroll infer``."""
     import metaroll
     from metaroll.configs.inference import InferenceOptions
     from metaroll.lab.inferring.inferring import infer_config
 
     config = {"config": infer_config(InferenceOptions())} if infer_defaults else {}
-    made = getattr(metaroll, learner)(prior(), seed=seed, batch_size=count, **config)
-    posterior = made.infer(simulator(seed), None, count)
+    algo = getattr(metaroll, learner)(prior(), seed=seed, batch_size=count, **config)
+    posterior = algo.infer(simulator(seed), None, count)
     return lambda points, observed: posterior.log_prob(points, observed=observed)
 
 
 def shared(seed: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """The simulations on which ours are trained."""
+    """The simulations on which ours are trained: parameters ``(count, 2)`` and observations ``(count, 12)``."""
     import metaroll
 
-    asked: list[np.ndarray] = []
+    requested: list[np.ndarray] = []
 
     def simulate(thetas: np.ndarray) -> np.ndarray:
-        asked.append(thetas)
+        requested.append(thetas)
         raise StopIteration
 
     with contextlib.suppress(StopIteration):
         metaroll.NPDR(prior(), seed=seed, batch_size=count).infer(simulate, None, count)
-    return asked[0], simulator(seed)(asked[0])
+    return requested[0], simulator(seed)(requested[0])
 
 
 def peer(model: Any, seed: int, count: int) -> LogProb:
-    """NPE of sbi with its defaults."""
+    """Train NPE of sbi with its defaults."""
     import torch
     from sbi.inference import NPE
     from sbi.utils import BoxUniform
 
-    thetas, seen = (torch.as_tensor(part, dtype=torch.float32) for part in shared(seed, count))
+    thetas, observations = (torch.as_tensor(part, dtype=torch.float32) for part in shared(seed, count))
     torch.manual_seed(seed)
     low, high = (torch.as_tensor(bound, dtype=torch.float32) for bound in (LOW, HIGH))
     learner: Any = NPE(BoxUniform(low, high), model, show_progress_bars=False)
-    learner.append_simulations(thetas, seen).train()
+    learner.append_simulations(thetas, observations).train()
     posterior = learner.build_posterior()
 
     def log_prob(points: np.ndarray, observed: np.ndarray) -> np.ndarray:
@@ -140,7 +140,8 @@ PEER_DEFAULT = "sbi-maf"
 # -- measuring ---------------------------------------------------------------------------------------------------------
 
 
-def described(subject: str, training: int, args: argparse.Namespace) -> dict[str, Any]:
+def config_of(subject: str, training: int, args: argparse.Namespace) -> dict[str, Any]:
+    """Settings of a training as the results state them."""
     return {
         "posterior": subject,
         "training": training,
@@ -150,45 +151,46 @@ def described(subject: str, training: int, args: argparse.Namespace) -> dict[str
 
 
 def measure(subject: str, training: int, args: argparse.Namespace) -> None:
-    config = described(subject, training, args)
+    """Train one posterior, unless it is in the results, and report its mean divergence over the observations."""
+    config = config_of(subject, training, args)
     if not args.check and newest_of(NAME, "kl", config) is not None and not args.again:
         return
     begun = time.perf_counter()
     learned = SUBJECTS[subject](training, args.simulations)
     seconds, points = time.perf_counter() - begun, grid()
-    found = []
+    divergences = []
     for number in range(args.observations):
         truth = np.random.default_rng([21, number]).uniform(LOW, HIGH, (1, 2))
         observed = simulator(1000 + number)(truth)[0]
-        found.append(divergence(learned, points, observed))
+        divergences.append(divergence(learned, points, observed))
     report(
         NAME,
         args.check,
         peer="sbi",
         metric="kl",
-        value=round(float(np.mean(found)), 4),
+        value=round(float(np.mean(divergences)), 4),
         unit="nats",
         config=config,
-        each=[round(one, 4) for one in found],
+        each=[round(one, 4) for one in divergences],
         training_seconds=round(seconds, 1),
         versions=versions("metaroll", "sbi", "zuko", "nflows", "torch", "numpy"),
     )
 
 
 def summarize(args: argparse.Namespace) -> None:
-    """Means over trainings, their intervals (t), and of each difference to sbi's default, training by training."""
+    """Print means over trainings with intervals (Student's t), also of paired differences to the default of sbi."""
     from scipy.stats import t
 
-    found = {}
+    results = {}
     for subject in SUBJECTS:
-        lines = [newest_of(NAME, "kl", described(subject, number, args)) for number in args.trainings]
-        found[subject] = np.array([np.nan if line is None else line["value"] for line in lines])
-    for subject, values in found.items():
-        for what, shown in ((subject, values), (f"  less {PEER_DEFAULT}", values - found[PEER_DEFAULT])):
-            known = shown[np.isfinite(shown)]
+        lines = [newest_of(NAME, "kl", config_of(subject, number, args)) for number in args.trainings]
+        results[subject] = np.array([np.nan if line is None else line["value"] for line in lines])
+    for subject, values in results.items():
+        for name, row in ((subject, values), (f"  minus {PEER_DEFAULT}", values - results[PEER_DEFAULT])):
+            known = row[np.isfinite(row)]
             if len(known) > 1:
                 half = t.ppf(0.975, len(known) - 1) * known.std(ddof=1) / np.sqrt(len(known))
-                print(f"{what:24} {known.mean():7.3f} +- {half:.3f} nats, {len(known)} trainings")
+                print(f"{name:24} {known.mean():7.3f} +- {half:.3f} nats, {len(known)} trainings")
 
 
 def main() -> None:
@@ -197,8 +199,8 @@ def main() -> None:
     parser.add_argument("--trainings", nargs="+", type=int, default=list(range(TRAININGS)))
     parser.add_argument("--simulations", type=int, default=SIMULATIONS)
     parser.add_argument("--observations", type=int, default=OBSERVATIONS)
-    parser.add_argument("--again", action="store_true", help="also what is in the results")
-    parser.add_argument("--summary", action="store_true", help="only say what is in the results")
+    parser.add_argument("--again", action="store_true", help="repeat trainings that are in the results")
+    parser.add_argument("--summary", action="store_true", help="do not train, only summarize the results")
     parser.add_argument("--check", "--quick", action="store_true", help="one training, nothing appended")
     args = parser.parse_args()
     if args.check:

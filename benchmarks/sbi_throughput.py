@@ -1,18 +1,18 @@
-"""Simulations per second of ``SimRolloutSamplerForSBI``, beside a scalar loop over single rollouts.
+"""Simulations per second of ``SimRolloutSamplerForSBI``, compared with a scalar loop over single rollouts.
 
     OMP_NUM_THREADS=1 python benchmarks/sbi_throughput.py
     OMP_NUM_THREADS=1 python benchmarks/sbi_throughput.py --quick    with few parameter sets, appending nothing
-    OMP_NUM_THREADS=1 python benchmarks/sbi_throughput.py --check    fewer windows, status 1 where a bar is missed
+    OMP_NUM_THREADS=1 python benchmarks/sbi_throughput.py --check    fewer windows, status 1 if a bar is missed
 
 10,000 sets of three domain parameters of the pendulum x 4 recorded rollouts of 400 steps, whole and in 4 segments, with
 BayesSim's features, on one core and on two (worker processes, started before). ``peer=loop`` plays the same actions one
-rollout at a time with the same formulas on plain Python floats, and makes its features of that rollout with the same
-embedding, on one core; it does some of the sets, and its features must be ours to five digits. Windows of ours and of
-the loop take turns, a ratio is that of two neighboring windows, and reported is the median with its range. Time, from
-the table of parameters to the table of features, is CPU time on one core and that of the clock on two.
+rollout at a time with the same formulas in plain Python floats, and computes features with the same embedding, on one
+core. It simulates some of the sets, and its features must equal ours to five digits. Time windows of ours and of the
+loop alternate. Each pair of neighbors gives a ratio; the median and range are reported. The time from the table of
+parameters to the table of features is CPU time on one core, and wall-clock time on two.
 
-``--parts dtw`` measures dynamic time warping of 100 pairs of series (500 steps of 4 numbers), beside dtw-python and
-aeon.
+``--parts dtw`` measures dynamic time warping of 100 pairs of series (500 steps of 4 numbers), compared with dtw-python
+and aeon.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def embedding_of(env: Any) -> Any:
 
 
 class Loop:
-    """One rollout after the other, one step after the other, with plain numbers."""
+    """One rollout after another, one step after another, in plain Python floats."""
 
     def __init__(self, env: Any, real: list[Any], segments: int) -> None:
         self._config, self._embedding = env.unwrapped.config, embedding_of(env)
@@ -72,7 +72,7 @@ class Loop:
         ]
 
     def __call__(self, theta: np.ndarray) -> torch.Tensor:
-        """Features ``(B, R * F)``."""
+        """Features ``(B, R * F)`` of parameters ``(B, 3)``."""
         rows = []
         for row in theta.tolist():
             params = {**self._config.params, **dict(zip(MAPPING.values(), row, strict=True))}
@@ -97,7 +97,7 @@ class Loop:
 
 
 def measure(segments: int, cores: int, args: argparse.Namespace) -> float:
-    """Report one case; its ratio."""
+    """Measure and report one case; returns its ratio."""
     from metaroll.envs.lookup.source import make_env
     from metaroll.policies.playback import IdlePolicy
     from metaroll.rollouts.samplers.sbi import SimRolloutSamplerForSBI
@@ -116,11 +116,11 @@ def measure(segments: int, cores: int, args: argparse.Namespace) -> float:
         for _ in range(args.repeats):
             theta = generator.uniform(LOW, HIGH, (args.sets, 3))
             begin = now()
-            found = ours(theta)
+            features = ours(theta)
             middle = now()
             loop(theta[: args.alone])
             end = now()
-            assert found.isfinite().all()
+            assert features.isfinite().all()
             rates.append(args.sets * ROLLOUTS / (middle - begin))
             theirs.append(args.alone * ROLLOUTS / (end - middle))
             ratios.append(rates[-1] / theirs[-1])
@@ -154,13 +154,13 @@ def measure(segments: int, cores: int, args: argparse.Namespace) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--sets", type=int, default=10_000, help="parameter sets")
-    parser.add_argument("--alone", type=int, default=50, help="of them by the loop")
+    parser.add_argument("--sets", type=int, default=10_000, help="number of parameter sets")
+    parser.add_argument("--alone", type=int, default=50, help="number of sets that the loop simulates")
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--cores", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--segments", type=int, nargs="+", default=[1, 4], help="per rollout")
+    parser.add_argument("--segments", type=int, nargs="+", default=[1, 4], help="segments per rollout")
     parser.add_argument("--parts", nargs="+", choices=["sampler", "dtw"], default=["sampler", "dtw"])
-    parser.add_argument("--check", action="store_true", help="fail where a bar is missed; appends nothing")
+    parser.add_argument("--check", action="store_true", help="fail if a bar is missed; append nothing")
     parser.add_argument("--quick", action="store_true", help="few sets, one window, nothing appended")
     args = parser.parse_args()
     if args.quick:
@@ -168,12 +168,12 @@ def main() -> None:
     elif args.check:
         args.repeats = 3
     torch.set_num_threads(1)
-    held = []
+    passed = []
     if "sampler" in args.parts:
-        held += [measure(segments, cores, args) >= BAR for segments in args.segments for cores in args.cores]
+        passed += [measure(segments, cores, args) >= BAR for segments in args.segments for cores in args.cores]
     if "dtw" in args.parts:
-        held += [measure_warping(NAME, args.quick or args.check, args.repeats, cores) for cores in args.cores]
-    if args.check and not all(held):
+        passed += [measure_warping(NAME, args.quick or args.check, args.repeats, cores) for cores in args.cores]
+    if args.check and not all(passed):
         sys.exit("a bar was missed")
 
 

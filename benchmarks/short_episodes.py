@@ -1,15 +1,15 @@
-"""CPU time of the rollout engine in short episodes, beside its floor: the bare batched step and the policy's forward.
+"""CPU time of the rollout engine in short episodes, and of its floor: bare batched steps and forward passes.
 
-python benchmarks/short_episodes.py             measures, and appends to results/short_episodes.jsonl
-python benchmarks/short_episodes.py --quick     the same with fewer repetitions, appending nothing
-python benchmarks/short_episodes.py --check     --quick, and status 1 where a bar is missed
+python benchmarks/short_episodes.py             measure, append to results/short_episodes.jsonl
+python benchmarks/short_episodes.py --quick     fewer repetitions, append nothing
+python benchmarks/short_episodes.py --check     as --quick, and status 1 if a bar is missed
 python benchmarks/short_episodes.py --memory    only the peak memory of 100,000 rollouts
-python benchmarks/short_episodes.py --device cuda  only the engine on a device, beside that in NumPy, by the clock
+python benchmarks/short_episodes.py --device cuda  only the engine on a device against NumPy, in wall-clock time
 
-Ours are whole calls of ``RolloutEngine.run`` with prepared plans, until the columns are there; the floor is
-``Slots.step`` and ``Policy.act`` on 1,024 rows with noise from one NumPy generator, without resets, records or checks,
-for as many steps as the engine's rollouts have. Times are those of ``time.process_time``, so that other processes count
-little; windows take turns in one process, and reported is the median of the ratios of neighboring ones.
+Ours are whole calls of ``RolloutEngine.run`` with prepared plans, up to the columns. The floor is ``Slots.step`` and
+``Policy.act`` on 1,024 rows with noise from one NumPy generator, without resets, records or checks, for as many steps
+as the rollouts of the engine have. Times are CPU times (``time.process_time``), which other processes hardly affect.
+Calls alternate in one process; the median of the ratios of neighbors is reported.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PACKAGES = ("metaroll", "numpy", "torch", "gymnasium", "envpool", "pufferlib")
 
 
 class Case(NamedTuple):
-    """Rollouts to measure: environment, most steps of each, how many per call, and the least floor / engine."""
+    """Rollouts to measure: environment, time limit, number per call, and the least ratio of floor to engine."""
 
     name: str
     env: str
@@ -46,7 +46,7 @@ class Case(NamedTuple):
     plans: int
     bar: float
     touched_bar: float | None = None
-    """The same where every ``StepSequence`` is looked at."""
+    """Least ratio if every ``StepSequence`` is accessed."""
     states: bool = False
 
 
@@ -61,7 +61,7 @@ LIST_BAR, SCALING_BAR, PROCESS_BAR, PARENT_BAR = 0.75, 1.15, 1.5, 0.20
 
 
 def policy_for(env: str | type) -> Any:
-    """A 64x64 tanh policy; in the pendulum one that plays actions back, so that its bare steps count most."""
+    """A 64x64 tanh policy. For the pendulum one that plays back actions, so that the bare steps dominate."""
     from metaroll.envs.lookup.source import EnvSource
     from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy
     from metaroll.policies.playback import PlaybackPolicy
@@ -85,7 +85,7 @@ def plans_of(count: int, max_steps: int | None) -> list[Any]:
 
 
 class Floor:
-    """Steps of ``ROWS`` rows and nothing else."""
+    """Bare steps of ``ROWS`` rows."""
 
     def __init__(self, case: Case) -> None:
         from metaroll.envs.lookup.source import make_slots
@@ -98,7 +98,7 @@ class Floor:
         self._rng = np.random.default_rng(0)
 
     def seconds_per_step(self) -> float:
-        """CPU time per row and step."""
+        """CPU seconds per row and step."""
         from metaroll.data.space_batches import flatten_batch
 
         slots, policy, rng = self._slots, self._policy, self._rng
@@ -134,12 +134,12 @@ class Ours:
         self.steps = int(self.engine.run(plans).lengths.sum())
 
     def seconds(self, touch: bool = False) -> float:
-        """CPU time of a call in this process; ``touch`` looks at every rollout, too."""
+        """CPU seconds of a call in this process. With ``touch`` every rollout is accessed, too."""
         start = time.process_time()
         rollouts = self.engine.run(self.plans)
         if touch:
             for rollout in rollouts:
-                _ = rollout.rewards  # it fills itself now
+                _ = rollout.rewards  # a StepSequence is filled when it is first accessed
         else:
             _ = rollouts.lengths
         return time.process_time() - start
@@ -148,30 +148,30 @@ class Ours:
         self.engine.close()
 
     def worker_seconds(self) -> float:
-        """CPU time of all workers so far."""
+        """CPU seconds of all workers so far."""
         return sum(self.engine.pool.invoke_all(lambda G: time.process_time()))
 
 
 def measure_case(case: Case, args: argparse.Namespace) -> Iterator[bool]:
-    """Floor / engine, and the same with every rollout touched."""
+    """Measure the ratio of floor to engine, also with access to every rollout; yields whether each bar is met."""
     floor = Floor(case)
     with contextlib.closing(Ours(case.env, plans_of(case.plans, case.max_steps), record_extras=case.states)) as ours:
         floor.seconds_per_step()
-        found: dict[str, list[tuple[float, float]]] = {"columns": [], "touched": []}
+        pairs: dict[str, list[tuple[float, float]]] = {"columns": [], "touched": []}
         for _ in range(args.repetitions):
             per_step = floor.seconds_per_step()
-            found["columns"].append((per_step * ours.steps, ours.seconds()))
+            pairs["columns"].append((per_step * ours.steps, ours.seconds()))
             if case.touched_bar is not None:
-                found["touched"].append((per_step * ours.steps, ours.seconds(touch=True)))
-    for what, bar in (("columns", case.bar), ("touched", case.touched_bar)):
+                pairs["touched"].append((per_step * ours.steps, ours.seconds(touch=True)))
+    for access, bar in (("columns", case.bar), ("touched", case.touched_bar)):
         if bar is None:
             continue
-        floors, engines = np.array(found[what]).T
+        floors, engines = np.array(pairs[access]).T
         value = 1e6 * float(np.median(engines)) / case.plans
         config = {"env": case.env, "max_steps": case.max_steps, "plans": case.plans, "rows_of_floor": ROWS}
-        yield told(
+        yield report_measurement(
             args,
-            f"{case.name} ({what})",
+            f"{case.name} ({access})",
             value,
             "microseconds of CPU per rollout",
             ratio=(floors / engines, bar),
@@ -180,7 +180,7 @@ def measure_case(case: Case, args: argparse.Namespace) -> Iterator[bool]:
         )
 
 
-def told(
+def report_measurement(
     args: argparse.Namespace,
     metric: str,
     value: float,
@@ -192,10 +192,10 @@ def told(
     most: float | None = None,
     **more: Any,
 ) -> bool:
-    """Report a measurement; whether it holds its bar (a least ratio, or a largest value)."""
-    middle = None
+    """Report a measurement; returns whether it meets its bar (a least ratio, or a largest value)."""
+    median = None
     if ratio is not None:
-        middle = float(np.median(ratio[0]))
+        median = float(np.median(ratio[0]))
         more |= {"ratio_range": [round(float(bound), 4) for bound in (ratio[0].min(), ratio[0].max())]}
     bar = most if ratio is None else ratio[1]
     config = {**config, "repetitions": args.repetitions}
@@ -206,7 +206,7 @@ def told(
         metric=metric,
         value=round(value, 4),
         unit=unit,
-        ratio=None if middle is None else round(middle, 4),
+        ratio=None if median is None else round(median, 4),
         config=config,
         versions=versions(*PACKAGES),
         bar=bar,
@@ -215,11 +215,11 @@ def told(
     )
     if bar is None:
         return True
-    return value <= bar if middle is None else middle >= bar
+    return value <= bar if median is None else median >= bar
 
 
 def measure_device(case: Case, args: argparse.Namespace) -> Iterator[bool]:
-    """The same plans on a device, beside NumPy, by the clock; no bar."""
+    """Measure the same plans on a device and in NumPy, in wall-clock time; there is no bar."""
 
     def seconds(ours: Ours) -> float:
         begin = time.perf_counter()
@@ -231,9 +231,9 @@ def measure_device(case: Case, args: argparse.Namespace) -> Iterator[bool]:
         contextlib.closing(Ours(case.env, plans, device=args.device)) as ours,
         contextlib.closing(Ours(case.env, plans)) as numpys,
     ):
-        found = [(seconds(numpys), seconds(ours)) for _ in range(args.repetitions)]
-    theirs, engines = np.array(found).T
-    yield told(
+        pairs = [(seconds(numpys), seconds(ours)) for _ in range(args.repetitions)]
+    theirs, engines = np.array(pairs).T
+    yield report_measurement(
         args,
         f"{case.name} (device)",
         1e6 * float(np.median(engines)) / case.plans,
@@ -245,28 +245,28 @@ def measure_device(case: Case, args: argparse.Namespace) -> Iterator[bool]:
     )
 
 
-# -- loops of others ---------------------------------------------------------------------------------------------------
+# -- loops of other libraries ------------------------------------------------------------------------------------------
 
 
 def loop_seconds(loop: Any, lock_steps: int) -> float:
-    """CPU time of so many steps of all environments of a loop."""
+    """CPU seconds of ``lock_steps`` steps of all environments of a loop."""
     start = time.process_time()
     loop.take(lock_steps)
     return time.process_time() - start
 
 
 def measure_list(args: argparse.Namespace) -> Iterator[bool]:
-    """A Python environment of 20 steps, in a list of ours and in Gymnasium's ``SyncVectorEnv`` that records nothing."""
+    """Measure a Python environment of 20 steps as a list of slots, and in a ``SyncVectorEnv`` without recording."""
     count, horizon = 1024, ShortPointEnv.horizon
     with (
         contextlib.closing(Ours(ShortPointEnv, plans_of(count, None))) as ours,
         contextlib.closing(gymnasium_loop("short-point", LIST_ENVS, "numpy")) as loop,
     ):
-        lock_steps = count * (horizon + 1) // LIST_ENVS  # a reset takes a step of SyncVectorEnv for itself
+        lock_steps = count * (horizon + 1) // LIST_ENVS  # in SyncVectorEnv a reset takes a step
         loop_seconds(loop, lock_steps)
-        found = [(loop_seconds(loop, lock_steps), ours.seconds()) for _ in range(args.repetitions)]
-    theirs, engines = np.array(found).T
-    yield told(
+        pairs = [(loop_seconds(loop, lock_steps), ours.seconds()) for _ in range(args.repetitions)]
+    theirs, engines = np.array(pairs).T
+    yield report_measurement(
         args,
         "Python list",
         1e6 * float(np.median(engines)) / count,
@@ -279,12 +279,12 @@ def measure_list(args: argparse.Namespace) -> Iterator[bool]:
 
 
 def measure_peers(args: argparse.Namespace) -> Iterator[bool]:
-    """Cart-poles of other libraries with the same policy, where these are installed; no bar."""
+    """Measure cart-poles of other libraries that are installed, with the same policy; there is no bar."""
     for peer, make in (("envpool", envpool_loop), ("pufferlib", pufferlib_loop)):
         known = {"peer": peer, "metric": "cart-pole, untrained (steps)", "unit": "microseconds of CPU per step"}
         try:
             loop = make("CartPole-v1", ROWS, "numpy")
-        except (ImportError, LookupError, AttributeError, TypeError) as error:  # or of a version with other calls
+        except (ImportError, LookupError, AttributeError, TypeError) as error:  # not installed, or another API
             report_missing(NAME, unsaved(args), reason=str(error), config={}, versions=versions(*PACKAGES), **known)
             continue
         with contextlib.closing(loop), contextlib.closing(Ours("CartPole-v1", plans_of(8192, 500))) as ours:
@@ -293,7 +293,7 @@ def measure_peers(args: argparse.Namespace) -> Iterator[bool]:
                 (loop_seconds(loop, 100) / (100 * ROWS), ours.seconds() / ours.steps) for _ in range(args.repetitions)
             ]
         theirs, engines = np.array(pairs).T
-        yield told(
+        yield report_measurement(
             args,
             known["metric"],
             1e6 * float(np.median(engines)),
@@ -309,14 +309,14 @@ def measure_peers(args: argparse.Namespace) -> Iterator[bool]:
 
 
 def process_seconds(ours: Ours) -> tuple[float, float]:
-    """CPU time of a call: of this process, and of all workers."""
+    """CPU seconds of a call: of this process, and of all workers."""
     before = ours.worker_seconds()
     here = ours.seconds()
     return here, ours.worker_seconds() - before
 
 
 def measure_processes(args: argparse.Namespace) -> Iterator[bool]:
-    """All CPU with worker processes, against one worker and against none, and the parent's share of it."""
+    """Measure the CPU time of all processes with two workers, one and none, and the parent's share."""
     from metaroll.rollouts.workers.pool import SamplerPool
 
     plans = plans_of(8192, 20)
@@ -327,10 +327,8 @@ def measure_processes(args: argparse.Namespace) -> Iterator[bool]:
         contextlib.closing(Ours("point-robot", plans, one)) as ours_1,
         contextlib.closing(Ours("point-robot", plans, two)) as ours_2,
     ):
-        found = [
-            (serial.seconds(), *process_seconds(ours_1), *process_seconds(ours_2)) for _ in range(args.repetitions)
-        ]
-    here, parent_1, workers_1, parent_2, workers_2 = np.array(found).T
+        rows = [(serial.seconds(), *process_seconds(ours_1), *process_seconds(ours_2)) for _ in range(args.repetitions)]
+    here, parent_1, workers_1, parent_2, workers_2 = np.array(rows).T
     all_1, all_2 = parent_1 + workers_1, parent_2 + workers_2
     config = {"env": "point-robot", "max_steps": 20, "plans": len(plans)}
     for metric, shares, most in (
@@ -338,7 +336,8 @@ def measure_processes(args: argparse.Namespace) -> Iterator[bool]:
         ("all CPU, 1 worker / serial", all_1 / here, PROCESS_BAR),
         ("parent's share of all CPU, 2 workers", parent_2 / all_2, PARENT_BAR),
     ):
-        yield told(args, metric, float(np.median(shares)), "ratio", peer="process", most=most, config=config)
+        value = float(np.median(shares))
+        yield report_measurement(args, metric, value, "ratio", peer="process", most=most, config=config)
 
 
 def peak_mib() -> float:
@@ -346,7 +345,7 @@ def peak_mib() -> float:
 
 
 def run_many() -> None:
-    """In a process of its own: peak memory before and after many rollouts, in MiB."""
+    """Print the peak memory of this process before and after many rollouts, in MiB; see ``measure_memory``."""
     ours = Ours("point-robot", plans_of(ROWS, 20))
     before = peak_mib()
     rollouts = ours.engine.run(plans_of(MEMORY_ROLLOUTS, 20))
@@ -355,11 +354,11 @@ def run_many() -> None:
 
 
 def measure_memory(args: argparse.Namespace) -> None:
-    """Peak resident memory of a process that runs 100,000 rollouts in one call."""
-    told_by = subprocess.run([sys.executable, __file__, "--many"], check=True, capture_output=True, text=True)
-    before, peak = map(float, told_by.stdout.split())
+    """Measure the peak resident memory of a process that runs 100,000 rollouts in one call."""
+    child = subprocess.run([sys.executable, __file__, "--many"], check=True, capture_output=True, text=True)
+    before, peak = map(float, child.stdout.split())
     config = {"env": "point-robot", "max_steps": 20, "plans": MEMORY_ROLLOUTS}
-    told(args, "peak memory", peak, "MiB", peer="none", config=config, before=round(before, 1))
+    report_measurement(args, "peak memory", peak, "MiB", peer="none", config=config, before=round(before, 1))
 
 
 def unsaved(args: argparse.Namespace) -> bool:
@@ -368,11 +367,11 @@ def unsaved(args: argparse.Namespace) -> bool:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--repetitions", type=int, default=15, help="windows per measurement")
+    parser.add_argument("--repetitions", type=int, default=15, help="calls per measurement")
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--check", action="store_true", help="fail where a bar is missed; appends nothing")
+    parser.add_argument("--check", action="store_true", help="fail if a bar is missed; append nothing")
     parser.add_argument("--memory", action="store_true", help="only the peak memory of 100,000 rollouts")
-    parser.add_argument("--device", help="only the engine on this device of torch ('cuda', 'cpu'), beside NumPy")
+    parser.add_argument("--device", help="only the engine on this torch device ('cuda', 'cpu') against NumPy")
     parser.add_argument("--many", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     args.repetitions = min(args.repetitions, 5) if unsaved(args) else args.repetitions
@@ -391,15 +390,15 @@ def main() -> int:
         return 0
     measures: list[Callable[[], Iterator[bool]]] = [lambda case=case: measure_case(case, args) for case in CASES]
     measures += [lambda: measure_list(args), lambda: measure_processes(args), lambda: measure_peers(args)]
-    held = [holds for measure in measures for holds in measure()]
+    passed = [met for measure in measures for met in measure()]
     measure_memory(args)
-    if args.check and not all(held):
-        print(f"{held.count(False)} of {len(held)} measurements miss their bar", file=sys.stderr)
+    if args.check and not all(passed):
+        print(f"{passed.count(False)} of {len(passed)} measurements miss their bar", file=sys.stderr)
         return 1
     return 0
 
 
 if __name__ == "__main__":
-    if os.environ.get("OMP_NUM_THREADS") != "1":  # threads that wait for work count as CPU time, too
+    if os.environ.get("OMP_NUM_THREADS") != "1":  # idle BLAS threads would count as CPU time, too
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "OMP_NUM_THREADS": "1"})
     sys.exit(main())

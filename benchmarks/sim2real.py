@@ -1,18 +1,18 @@
 """The loop from a robot's log to a policy, on hidden robots: is the posterior right, and is it worth training on?
 
-    python benchmarks/sim2real.py                        # ten robots, one line each as they are done
-    python benchmarks/sim2real.py --robots 3 4           # these alone; what is done is not done again
-    python benchmarks/sim2real.py --baselines simopt adr # two further ways to randomize, trained once per robot
-    python benchmarks/sim2real.py --summary              # over the lines that are there
+    python benchmarks/sim2real.py                        # ten robots, one line each
+    python benchmarks/sim2real.py --robots 3 4           # only these; robots in the results are skipped
+    python benchmarks/sim2real.py --baselines simopt adr # two other ways to randomize, trained once per robot
+    python benchmarks/sim2real.py --summary              # summary of the results
     python benchmarks/sim2real.py --check                # one robot, minutes; status 1 if it fails
 
-A Qube with five unknown parameters, uniform on half to one and a half times of the data sheet, plays the robot
-(``metaroll sim2real demo``). Five rollouts are logged, 3,000 simulations give the posterior, and PPO is trained on the
-nominal parameters, on the whole prior, on the posterior, and on the true parameters. The score is the share of the way
-from nominal training to the oracle, in returns on the robot.
+The robot is a simulated Qube with five unknown parameters, uniform between 0.5 and 1.5 times the data sheet (as in
+``metaroll sim2real demo``). Five rollouts are logged, 3,000 simulations give the posterior, and PPO is trained on the
+nominal parameters, on the whole prior, on the posterior, and on the true parameters. The score is the return on the
+robot, scaled so that training on the nominal parameters scores 0 and the oracle 1.
 
-``simopt`` fits a normal distribution to the log, with as many simulations (SimOpt, Chebotar et al. 2019); ``adr`` looks
-at no log: ranges grow where the policy copes with their ends (automatic domain randomization, Akkaya et al. 2019).
+``simopt`` fits a normal distribution to the log, with as many simulations (SimOpt, Chebotar et al. 2019). ``adr`` uses
+no log: ranges grow where the policy copes with their ends (automatic domain randomization, Akkaya et al. 2019).
 """
 
 from __future__ import annotations
@@ -53,54 +53,55 @@ LEVEL = 0.9
 
 
 def shared_policies(options: LoopOptions, folder: Path) -> dict[str, Path]:
-    """Nominal and uniform training do not know the robot: once for all."""
+    """Train the policies that do not depend on the robot, on nominal parameters and on the prior; folders by name."""
     prior = unknown_prior()
     ranges = [f"{name}={low}:{high}" for name, low, high in zip(prior.names, prior.low, prior.high, strict=True)]
-    usual: dict[str, Any] = {"epochs": options.epochs, "seed": 0}
+    common: dict[str, Any] = {"epochs": options.epochs, "seed": 0}
     runs = {"nominal": folder / "nominal", "uniform": folder / "uniform"}
     for name, more in (("nominal", {}), ("uniform", {"randomize_param": ranges})):
         if not (runs[name] / "summary.json").is_file():
             shutil.rmtree(runs[name], ignore_errors=True)
-            train_policy(Training(name=name, options={**usual, **more}, trainings=options.trainings), folder)
+            train_policy(Training(name=name, options={**common, **more}, trainings=options.trainings), folder)
     return runs
 
 
 def measure(
     robot: int, options: LoopOptions, baselines: Sequence[str], folder: Path, shared: dict[str, Path], quick: bool
 ) -> dict[str, Any]:
-    """One robot: the posterior against the truth, and the policies on it."""
+    """Infer the parameters of one robot, train and judge the policies, and report; returns entries of the line."""
     begun, truth = time.process_time(), draw_robot(robot)
     shutil.rmtree(folder, ignore_errors=True)
     rollouts = log_robot(truth, options.rollouts, robot)
-    found = infer(ENV, rollouts, unknown_prior(), folder / "inference", inference_options(options, robot, False))
-    posterior = found.posterior
+    inference = infer(ENV, rollouts, unknown_prior(), folder / "inference", inference_options(options, robot, False))
+    posterior = inference.posterior
     values = np.array([truth[name] for name in posterior.names])
-    own, drawn = posterior.log_prob(values[None]), posterior.log_prob(posterior.draws[:2000])
-    inside = bool(float(np.ravel(own)[0]) >= np.quantile(drawn, 1.0 - LEVEL))
-    usual: dict[str, Any] = {"epochs": options.epochs, "seed": 0}
-    tasks = {"posterior": found.folder, "oracle": oracle_tasks(truth, folder / "oracle-tasks", robot)}
+    of_truth, of_draws = posterior.log_prob(values[None]), posterior.log_prob(posterior.draws[:2000])
+    # Whether the truth lies in the region of highest density that holds LEVEL of the posterior.
+    inside = bool(float(np.ravel(of_truth)[0]) >= np.quantile(of_draws, 1.0 - LEVEL))
+    common: dict[str, Any] = {"epochs": options.epochs, "seed": 0}
+    tasks = {"posterior": inference.folder, "oracle": oracle_tasks(truth, folder / "oracle-tasks", robot)}
     if "simopt" in baselines:
-        tasks["simopt"] = sim_opt_tasks(rollouts, found, folder / "simopt-tasks")
+        tasks["simopt"] = sim_opt_tasks(rollouts, inference, folder / "simopt-tasks")
     runs = {
         **shared,
         **{
             name: train_policy(
-                Training(name=name, options=usual, tasks=str(drawn_from), trainings=options.trainings), folder
+                Training(name=name, options=common, tasks=str(source), trainings=options.trainings), folder
             )
-            for name, drawn_from in tasks.items()
+            for name, source in tasks.items()
         },
     }
     if "adr" in baselines:
-        runs["adr"] = train_adr(found.nominal, posterior.prior, options, folder / "adr", robot)
+        runs["adr"] = train_adr(inference.nominal, posterior.prior, options, folder / "adr", robot)
     means = {name: float(returns.mean()) for name, returns in judge(runs, truth, options).items()}
-    way = means["oracle"] - means["nominal"]
+    span = means["oracle"] - means["nominal"]
     line = {
         "truth": truth,
         "inside": inside,
-        "shares_of_prior_std": {row["name"]: row["share_of_prior_std"] for row in found.rows()},
-        "prediction_errors": found.errors(),
+        "shares_of_prior_std": {row["name"]: row["share_of_prior_std"] for row in inference.rows()},
+        "prediction_errors": inference.errors(),
         "returns": means,
-        **{f"score_{name}": (means[name] - means["nominal"]) / way for name in ("uniform", *baselines)},
+        **{f"score_{name}": (means[name] - means["nominal"]) / span for name in ("uniform", *baselines)},
         "cpu_seconds": round(time.process_time() - begun, 1),
     }
     report(
@@ -108,14 +109,14 @@ def measure(
         quick,
         peer="none",
         metric="score",
-        value=(means["posterior"] - means["nominal"]) / way,
+        value=(means["posterior"] - means["nominal"]) / span,
         unit="share of the way from nominal training to the oracle",
         config={"robot": robot, **settings_of(options, baselines)},
         versions=versions(*PACKAGES),
         **line,
     )
     print(
-        f"robot {robot}: truth {'in' if inside else 'out'}side, returns "
+        f"robot {robot}: truth {'inside' if inside else 'outside'}, returns "
         + ", ".join(f"{name} {value:.1f}" for name, value in means.items()),
         file=sys.stderr,
         flush=True,
@@ -124,23 +125,23 @@ def measure(
 
 
 def settings_of(options: LoopOptions, baselines: Sequence[str]) -> dict[str, Any]:
-    """What a line depends on."""
+    """Settings on which the values of a line depend."""
     sizes = {name: getattr(options, name) for name in ("rollouts", "simulations", "epochs", "trainings", "episodes")}
     return {**sizes, "baselines": list(baselines)} if baselines else sizes
 
 
 def lines_of(options: LoopOptions, baselines: Sequence[str]) -> list[dict[str, Any]]:
-    """The results' lines of robots with these settings."""
+    """Lines of the results, one per robot, with these settings."""
     lines = [line for line in read_results(NAME) if line["metric"] == "score"]
     settings = settings_of(options, baselines)
     return [line for line in lines if {k: v for k, v in line["config"].items() if k != "robot"} == settings]
 
 
 def summarize(options: LoopOptions, baselines: Sequence[str]) -> bool:
-    """Over the robots in the results; whether all that is demanded holds."""
+    """Report the mean over the robots of the results; returns whether it meets all demands."""
     lines = {line["config"]["robot"]: line for line in lines_of(options, baselines)}
     if len(lines) < 2:
-        print(f"the results hold {len(lines)} robots", file=sys.stderr)
+        print(f"a summary needs 2 robots with these settings, the results have {len(lines)}", file=sys.stderr)
         return False
     gain = np.array([line["returns"]["posterior"] - line["returns"]["uniform"] for line in lines.values()])
     mean, low, high = (float(np.ravel(v)[0]) for v in bootstrap_ci(gain, np.mean, 10_000, 0.05, 2, seed=0))
@@ -150,8 +151,8 @@ def summarize(options: LoopOptions, baselines: Sequence[str]) -> bool:
         name: float(np.mean([line["returns"][name] for line in lines.values()]))
         for name in ("nominal", "uniform", "posterior", "oracle", *baselines)
     }
-    way = means["oracle"] - means["nominal"]
-    holds = inside >= INSIDE * len(lines) / ROBOTS and max(widths) < WIDTH and low > 0.0
+    span = means["oracle"] - means["nominal"]
+    passed = inside >= INSIDE * len(lines) / ROBOTS and max(widths) < WIDTH and low > 0.0
     report(
         NAME,
         False,
@@ -166,11 +167,11 @@ def summarize(options: LoopOptions, baselines: Sequence[str]) -> bool:
         inside=inside,
         widest_share_of_prior_std=max(widths),
         returns=means,
-        score=(means["posterior"] - means["nominal"]) / way,
-        **{f"score_{name}": (means[name] - means["nominal"]) / way for name in ("uniform", *baselines)},
-        holds=holds,
+        score=(means["posterior"] - means["nominal"]) / span,
+        **{f"score_{name}": (means[name] - means["nominal"]) / span for name in ("uniform", *baselines)},
+        holds=passed,
     )
-    return holds
+    return passed
 
 
 def main() -> int:
@@ -179,9 +180,9 @@ def main() -> int:
         description=about, epilog=more, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--robots", type=int, nargs="+", default=list(range(ROBOTS)))
-    parser.add_argument("--baselines", nargs="+", choices=("simopt", "adr"), default=[], help="further policies")
-    parser.add_argument("--runs", type=Path, help="folder of the runs; by default one that is removed afterwards")
-    parser.add_argument("--summary", action="store_true", help="measure nothing: only the summary of the results")
+    parser.add_argument("--baselines", nargs="+", choices=("simopt", "adr"), default=[], help="other policies to train")
+    parser.add_argument("--runs", type=Path, help="folder of the runs; default: a temporary folder")
+    parser.add_argument("--summary", action="store_true", help="measure nothing, only summarize the results")
     parser.add_argument("--quick", action="store_true", help="one robot, tiny numbers, nothing appended")
     parser.add_argument("--check", action="store_true", help="one robot, nothing appended; status 1 if it fails")
     args = parser.parse_args()
@@ -196,17 +197,17 @@ def main() -> int:
         return 0 if summarize(options, baselines) else 1
     with tempfile.TemporaryDirectory() as temporary:
         folder = args.runs or Path(temporary)
-        once = args.quick or args.check
-        done = {line["config"]["robot"] for line in lines_of(options, baselines)} if not once else set()
+        unsaved = args.quick or args.check
+        done = set() if unsaved else {line["config"]["robot"] for line in lines_of(options, baselines)}
         shared = shared_policies(options, folder / "shared")
-        for robot in args.robots[:1] if once else args.robots:
+        for robot in args.robots[:1] if unsaved else args.robots:
             if robot not in done:
-                line = measure(robot, options, baselines, folder / f"robot-{robot}", shared, once)
+                line = measure(robot, options, baselines, folder / f"robot-{robot}", shared, unsaved)
         if args.check:
             returns = line["returns"]
-            good = line["inside"] and max(line["shares_of_prior_std"].values()) < WIDTH
-            return 0 if good and returns["posterior"] > returns["uniform"] else 1
-    return 0 if once or summarize(options, baselines) else 1
+            right = line["inside"] and max(line["shares_of_prior_std"].values()) < WIDTH
+            return 0 if right and returns["posterior"] > returns["uniform"] else 1
+    return 0 if unsaved or summarize(options, baselines) else 1
 
 
 if __name__ == "__main__":

@@ -1,18 +1,18 @@
-"""Environment steps per second of our simulators, beside a scalar loop, Gymnasium and a policy's forward pass.
+"""Environment steps per second of our simulators, compared with a scalar loop, Gymnasium and a policy's forward pass.
 
     OMP_NUM_THREADS=1 python benchmarks/sim_throughput.py
     OMP_NUM_THREADS=1 python benchmarks/sim_throughput.py --envs metaroll/Pendulum-v0 --repeats 7
     OMP_NUM_THREADS=1 python benchmarks/sim_throughput.py --device cuda
 
-All in float32 with domain parameters of their own in every slot. ``peer=loop`` steps the same formulas one simulation
-at a time with plain Python floats; ``peer=gymnasium`` is Pendulum-v1 in a SyncVectorEnv; both and ours start anew what
-has ended. ``peer=policy`` is the forward pass of a 64x64 policy alone, ours the whole rollout engine with that policy,
-recording included: in the middle of episodes, and over whole episodes from plans to ``StepSequence`` objects.
-``--device`` measures torch alone: the batch, and (``peer=numpy``) whole episodes of ``RolloutEngine(device=)`` until
-their columns are there, beside the same engine in NumPy with the same policy, both per second of the clock.
-Everything is warmed up first; windows of ours and the peer alternate, a ratio is that of two neighboring windows, and
-reported is the median over the repetitions with its range. Rates are per CPU second of this process, so run it with
-``OMP_NUM_THREADS=1``; that of CUDA is per second of the clock.
+Everything runs in float32, and every slot has its own domain parameters. ``peer=loop`` steps the same formulas one
+simulation at a time in plain Python floats; ``peer=gymnasium`` is Pendulum-v1 in a SyncVectorEnv. Both and ours reset
+episodes that end. ``peer=policy`` is the forward pass of a 64x64 policy alone; ours is then the rollout engine with
+that policy, including recording: in the middle of episodes, and in whole episodes from plans to ``StepSequence``.
+``--device`` measures torch alone: the batch, and (``peer=numpy``) whole episodes of ``RolloutEngine(device=)`` up to
+their columns, compared with the same engine and policy in NumPy, both in wall-clock time.
+Everything is warmed up first. Time windows of ours and of the peer alternate. Each pair of neighbors gives a ratio; the
+median and range over the repetitions are reported. Rates are per CPU second of this process, so set
+``OMP_NUM_THREADS=1``; on CUDA they are per second of wall-clock time.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ NAME = "sim_throughput"
 UNIT = "environment steps/s"
 ENVS = ("metaroll/Pendulum-v0", "metaroll/QQubeSwingUp-v0", "metaroll/QCartPoleSwingUp-v0")
 PACKAGES = ("metaroll", "numpy", "torch", "gymnasium")
-SPREAD = 0.1  # halfspan of the uniform distribution of every domain parameter, as a share of its nominal value
+SPREAD = 0.1  # half width of the uniform distribution of every domain parameter, as a share of its nominal value
 GYMNASIUM_ENVS = 64
 DEVICE_ENVS = {"cuda": 1 << 20, "cpu": 1 << 12}
 DEVICE_ROLLOUTS = {"cuda": 1 << 14, "cpu": 1 << 10}
-EPISODE = 400  # steps of the whole episodes
-MIDDLE = 1 << 20  # horizon where windows lie in the middle of episodes
+EPISODE = 400  # steps of a whole episode
+MIDDLE = 1 << 20  # time limit when windows lie in the middle of episodes
 MIDDLE_STEPS = 256
 
 
 def drawn_params(env: Any, num: int) -> dict[str, np.ndarray]:
     """Domain parameters of ``num`` slots around the nominal ones, within their ranges."""
-    drawn, found = np.random.default_rng(0), {}
+    generator, params = np.random.default_rng(0), {}
     for name, value in env.get_nominal_domain_param().items():
         low, high = env.model.params[name].allowed
-        found[name] = np.clip(value * drawn.uniform(1 - SPREAD, 1 + SPREAD, num), low, high)
-    return found
+        params[name] = np.clip(value * generator.uniform(1 - SPREAD, 1 + SPREAD, num), low, high)
+    return params
 
 
 def drawn_actions(env: Any, num: int, steps: int = 64) -> np.ndarray:
-    """Actions ``(steps, num, A)`` all over the action space."""
+    """Actions ``(steps, num, A)``, uniform in the action space."""
     space = env.act_space
     return np.random.default_rng(1).uniform(space.low, space.high, (steps, num, *space.shape)).astype(np.float32)
 
@@ -66,29 +66,29 @@ Contestant = Callable[[], int]
 
 
 def batched(env: Any, num: int, device: str | None = None) -> Callable[[], int]:
-    """Ours: one batch; what has ended is started anew."""
+    """Ours: one batch, which resets episodes that end."""
     from metaroll.envs.sims.batch import SimBatch
 
     batch = SimBatch(env, num, params=drawn_params(env, num), dtype="float32", device=device, generator=0)
     batch.reset()
     actions = drawn_actions(env, num, 64 if device is None else 4)
-    given = list(actions if device is None else torch.from_numpy(actions).to(device))
+    sequence = list(actions if device is None else torch.from_numpy(actions).to(device))
 
     def go() -> int:
-        for action in given:
+        for action in sequence:
             ended = batch.step(action)[2]
             ended = ended | (batch.steps >= env.max_steps)
             if device is not None or ended.any():
                 batch.reset(mask=ended)
         if device is not None and device.startswith("cuda"):
             torch.cuda.synchronize()
-        return len(given) * num
+        return len(sequence) * num
 
     return go
 
 
 def scalar_loop(env: Any) -> Callable[[], int]:
-    """The same formulas with plain numbers, one simulation at a time."""
+    """The same formulas in plain Python floats, one simulation at a time."""
     from metaroll.envs.sims.model import SCALARS
     from metaroll.envs.sims.simulator import DerivedConstants, SimState, first_state, step_columns
 
@@ -116,7 +116,7 @@ def scalar_loop(env: Any) -> Callable[[], int]:
 
 
 def gymnasium_loop() -> Callable[[], int]:
-    """Gymnasium's own pendulum, in its own vector environment."""
+    """Gymnasium's pendulum in its vector environment."""
     env = gymnasium.make_vec("Pendulum-v1", num_envs=GYMNASIUM_ENVS, vectorization_mode="sync")
     env.reset(seed=0)
     actions = np.random.default_rng(1).uniform(-2, 2, (32, GYMNASIUM_ENVS, 1)).astype(np.float32)
@@ -130,7 +130,7 @@ def gymnasium_loop() -> Callable[[], int]:
 
 
 def plans_of(env: Any, num: int, call: int) -> list[Any]:
-    """Rollouts with domain parameters of their own."""
+    """Plans of rollouts, each with its own domain parameters."""
     from metaroll.tasks.domain_params import DomainParamUpdate
     from metaroll.types import RolloutPlan
 
@@ -140,7 +140,7 @@ def plans_of(env: Any, num: int, call: int) -> list[Any]:
 
 
 def engine_and_policy(env: Any, num: int) -> tuple[Callable[[], Contestant], ...]:
-    """Makers of: the policy's forward pass alone, the slot loop in the middle of rollouts, and over whole ones."""
+    """Makers of three contestants: forward passes alone, the slot loop amid episodes, and in whole episodes."""
     from metaroll.envs.sims.simulator import SimSlots
     from metaroll.policies.gaussian import GaussianMLPPolicy
     from metaroll.rollouts.engine.slot_loop import SlotLoop
@@ -182,7 +182,7 @@ def engine_and_policy(env: Any, num: int) -> tuple[Callable[[], Contestant], ...
 
 
 def rate(make: Callable[[], Contestant], seconds: float) -> float:
-    """Steps per second of this process; what is made before each go is not counted."""
+    """Steps per CPU second of this process; calls of ``make`` are not timed."""
     begin, steps, taken = time.perf_counter(), 0, 0.0
     while not steps or time.perf_counter() - begin < seconds:
         go = make()
@@ -200,7 +200,7 @@ def compare(
     theirs: Callable[[], Contestant],
     **config: Any,
 ) -> None:
-    """Alternate windows of both and report the ratio."""
+    """Alternate windows of both, and report the ratio."""
     ours()()
     theirs()()
     pairs = [(rate(ours, args.seconds), rate(theirs, args.seconds)) for _ in range(args.repeats)]
@@ -223,7 +223,7 @@ def compare(
 
 
 def measure(env_id: str, args: argparse.Namespace) -> None:
-    """All figures of one environment."""
+    """Measure one environment against each peer."""
     from metaroll.envs.lookup.source import make_env
 
     env = make_env(env_id)
@@ -239,7 +239,7 @@ def measure(env_id: str, args: argparse.Namespace) -> None:
 
 
 def clock_rate(go: Contestant, seconds: float) -> float:
-    """Steps per second of the clock."""
+    """Steps per second of wall-clock time."""
     begin, steps = time.perf_counter(), 0
     while not steps or time.perf_counter() - begin < seconds:
         steps += go()
@@ -247,25 +247,25 @@ def clock_rate(go: Contestant, seconds: float) -> float:
 
 
 def measure_device(env_id: str, device: str, args: argparse.Namespace) -> None:
-    """Torch on a device: the batch alone."""
+    """Measure torch on a device: the batch alone."""
     from metaroll.envs.lookup.source import make_env
 
     num_envs = DEVICE_ENVS[device]
     known = {"metric": "env_steps_per_second", "unit": UNIT, "slots": num_envs, "versions": versions(*PACKAGES)}
     config = {"env": env_id, "dtype": "float32", "backend": "torch, eager", "device": device}
-    quiet = args.quick or args.no_save
+    unsaved = args.quick or args.no_save
     if device == "cuda" and not torch.cuda.is_available():
-        report_missing(NAME, quiet, peer="none", reason="no CUDA device", config=config, **known)
+        report_missing(NAME, unsaved, peer="none", reason="no CUDA device", config=config, **known)
         return
     go = batched(make_env(env_id), num_envs, device)
     go()
     rates = [clock_rate(go, args.seconds) for _ in range(args.repeats)]
     config["device"] = torch.cuda.get_device_name() if device == "cuda" else device
-    report(NAME, quiet, peer="none", value=round(statistics.median(rates), 1), config=config, **known)
+    report(NAME, unsaved, peer="none", value=round(statistics.median(rates), 1), config=config, **known)
 
 
 def measure_device_engine(env_id: str, device: str, args: argparse.Namespace) -> None:
-    """Torch on a device: whole episodes with a policy, beside the same in NumPy."""
+    """Measure torch on a device: whole episodes with a policy, compared with NumPy."""
     from metaroll.envs.lookup.source import make_env
     from metaroll.policies.gaussian import GaussianMLPPolicy
     from metaroll.rollouts.engine.engine import RolloutEngine
@@ -273,23 +273,23 @@ def measure_device_engine(env_id: str, device: str, args: argparse.Namespace) ->
     num = 64 if args.quick else DEVICE_ROLLOUTS[device]
     known = {"metric": "engine_steps_per_second", "unit": UNIT, "slots": num, "versions": versions(*PACKAGES)}
     config = {"env": env_id, "policy": "64x64", "episode": EPISODE, "device": device}
-    quiet = args.quick or args.no_save
+    unsaved = args.quick or args.no_save
     if device == "cuda" and not torch.cuda.is_available():
-        report_missing(NAME, quiet, peer="numpy", reason="no CUDA device", config=config, **known)
+        report_missing(NAME, unsaved, peer="numpy", reason="no CUDA device", config=config, **known)
         return
     env = make_env(env_id)
     policy = GaussianMLPPolicy(env.env_spec, hidden_sizes=(64, 64), generator=torch.Generator().manual_seed(0))
     plans = [plan.with_(max_steps=EPISODE) for plan in plans_of(env, num, 0)]
     with RolloutEngine(env_id, policy, device=device) as ours, RolloutEngine(env_id, policy) as theirs:
-        goes = [lambda engine=engine: int(engine.run(plans).lengths.sum()) for engine in (ours, theirs)]
-        for go in goes:
+        contestants = [lambda engine=engine: int(engine.run(plans).lengths.sum()) for engine in (ours, theirs)]
+        for go in contestants:
             go()
-        pairs = [tuple(clock_rate(go, args.seconds) for go in goes) for _ in range(args.repeats)]
+        pairs = [tuple(clock_rate(go, args.seconds) for go in contestants) for _ in range(args.repeats)]
     ratios = [a / b for a, b in pairs]
     config["device"] = torch.cuda.get_device_name() if device == "cuda" else device
     report(
         NAME,
-        quiet,
+        unsaved,
         peer="numpy",
         value=round(statistics.median(a for a, _ in pairs), 1),
         ratio=round(statistics.median(ratios), 4),
@@ -305,8 +305,8 @@ def main() -> None:
     parser.add_argument("--envs", nargs="+", choices=list(ENVS), default=list(ENVS))
     parser.add_argument("--slots", type=int, default=4096)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=1.0, help="of a window")
-    parser.add_argument("--device", choices=sorted(DEVICE_ENVS), help="measure torch on this device, and nothing else")
+    parser.add_argument("--seconds", type=float, default=1.0, help="length of a window")
+    parser.add_argument("--device", choices=sorted(DEVICE_ENVS), help="measure only torch on this device")
     parser.add_argument("--no-save", action="store_true", help="append nothing to the results")
     parser.add_argument("--quick", action="store_true", help="one environment, short windows, nothing appended")
     args = parser.parse_args()

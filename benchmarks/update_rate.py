@@ -1,16 +1,16 @@
-"""Gradient steps per second of SAC and TD3, and 20,000 steps of SAC on Pendulum-v1, beside Stable-Baselines3.
+"""Gradient steps per second of SAC and TD3, and 20,000 steps of SAC on Pendulum-v1, against Stable-Baselines3.
 
     python benchmarks/update_rate.py                   # both: rates, then the training (some minutes)
     python benchmarks/update_rate.py --skip-training
-    python benchmarks/update_rate.py --check           # 3 minutes, nothing is stored; status 1 where a bar is missed
-    python benchmarks/update_rate.py --quick           # a few steps, nothing is stored
+    python benchmarks/update_rate.py --check           # 3 minutes, appends nothing; status 1 if a bar is missed
+    python benchmarks/update_rate.py --quick           # a few steps, appends nothing
 
 Both draw batches of 256 from buffers of 1,000 steps of Pendulum-v1 and have networks of 256 x 256, in one process, with
-as many threads (--threads, torch's and those of NumPy's products). Short series of gradient steps take turns, so that
-both share what else the machine does: a ratio is that of two neighbors, reported is the median. The training is that of
-either library with its own rhythm: ours takes ten steps between ten gradient steps, as its preset says, and writes a
-snapshot after each 5,000 (how long that takes is reported, too, and counts); Stable-Baselines3 takes one step between
-two, its default, and writes nothing.
+the same number of threads (--threads, for torch and for matrix products of NumPy). Short series of gradient steps
+alternate, so that other load on the machine slows both alike. Each pair of neighbors gives a ratio; the median is
+reported. In the training, each library keeps its own rhythm. Ours alternates ten environment steps and ten gradient
+steps, as in its preset, and writes a snapshot every 5,000 steps, whose time counts and is also reported.
+Stable-Baselines3 alternates one step and one gradient step, its default, and writes nothing.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ KINDS = ("SAC", "TD3")
 
 
 def ours(kind: str, seed: int) -> Any:
-    """Our learner, of the size that is measured."""
+    """Our learner."""
     spec = m.EnvSpec.from_env(gymnasium.make(ENV))
     rhythm = {
         "n_train_steps": TOGETHER,
@@ -52,7 +52,7 @@ def ours(kind: str, seed: int) -> Any:
 
 
 def theirs(kind: str, seed: int) -> Any:
-    """The same of Stable-Baselines3."""
+    """The same learner of Stable-Baselines3."""
     import stable_baselines3  # pyright: ignore[reportMissingImports]
 
     sizes = {"net_arch": list(SIZES)}
@@ -62,7 +62,7 @@ def theirs(kind: str, seed: int) -> Any:
 
 
 def our_steps(kind: str) -> Callable[[int], None]:
-    """Takes that many gradient steps."""
+    """A function that takes the given number of gradient steps."""
     algo = ours(kind, 0)
     with m.LocalRunner(seed=0) as runner:
         runner.setup(algo, ENV)
@@ -76,7 +76,7 @@ def our_steps(kind: str) -> Callable[[int], None]:
 
 
 def their_steps(kind: str) -> Callable[[int], None]:
-    """The same of Stable-Baselines3."""
+    """The same for Stable-Baselines3."""
     model = theirs(kind, 0)
     model.learn(WARM_UP + 50)
 
@@ -87,13 +87,14 @@ def their_steps(kind: str) -> Callable[[int], None]:
 
 
 def seconds(run: Callable[[int], None], count: int) -> float:
+    """Seconds of ``run(count)``."""
     begun = time.perf_counter()
     run(count)
     return time.perf_counter() - begun
 
 
 def measure_rate(kind: str, threads: int, quick: bool, turns: int) -> bool:
-    """Series of gradient steps that take turns; whether ours are so much faster as is demanded."""
+    """Alternate series of gradient steps, and report; returns whether ours are as much faster as is demanded."""
     mine, other = our_steps(kind), their_steps(kind)
     series = TOGETHER if quick else SERIES
     mine(TOGETHER)
@@ -122,8 +123,8 @@ def measure_rate(kind: str, threads: int, quick: bool, turns: int) -> bool:
 
 
 def train_ours(env_steps: int, folder: str, gap: int) -> tuple[float, float, int]:
-    """Seconds of a training of SAC, those of them that snapshots took, and the number of these."""
-    algo, spent = ours("SAC", 1), []
+    """Train SAC; returns the seconds of training, the seconds of snapshots among them, and the number of these."""
+    algo, saving = ours("SAC", 1), []
     with m.LocalRunner(seed=1, snapshot_config=m.SnapshotConfig(folder, "gap", gap)) as runner:
         runner.setup(algo, ENV)
         save = runner.save
@@ -132,22 +133,22 @@ def train_ours(env_steps: int, folder: str, gap: int) -> tuple[float, float, int
             begun = time.perf_counter()
             written = save(epoch)
             if written is not None:
-                spent.append(time.perf_counter() - begun)
+                saving.append(time.perf_counter() - begun)
             return written
 
         runner.save = timed
-        took = seconds(runner.train, max(1, env_steps // EPOCH))
-    return took, sum(spent), len(spent)
+        total = seconds(runner.train, max(1, env_steps // EPOCH))
+    return total, sum(saving), len(saving)
 
 
 def measure_training(threads: int, env_steps: int, store: bool, with_peer: bool) -> bool:
-    """So many steps of SAC with snapshots, and then of the other; whether what is demanded of both holds."""
+    """Train SAC of ours with snapshots, then that of the peer, and report; returns whether both demands are met."""
     gap = SNAPSHOT_GAP if env_steps >= SNAPSHOT_GAP * EPOCH else 1
     with tempfile.TemporaryDirectory() as folder:
-        took, saving, count = train_ours(env_steps, folder, gap)
+        total, saving, count = train_ours(env_steps, folder, gap)
     config = {"algorithm": "sac", "env": ENV, "env_steps": env_steps, "threads": threads}
     known: dict[str, Any] = {"unit": "s", "config": config, "versions": versions(*PACKAGES)}
-    share = saving / (took - saving)
+    share = saving / (total - saving)
     report(
         NAME,
         not store,
@@ -161,13 +162,13 @@ def measure_training(threads: int, env_steps: int, store: bool, with_peer: bool)
     if not with_peer:
         return share <= SNAPSHOT_SHARE
     other = seconds(theirs("SAC", 1).learn, env_steps)
-    ratio = other / took
+    ratio = other / total
     report(
         NAME,
         not store,
         peer=PEER,
         metric="seconds_of_training",
-        value=took,
+        value=total,
         ratio=ratio,
         demanded=FASTER,
         peer_value=other,
@@ -181,17 +182,17 @@ def main() -> None:
     parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=KINDS)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--skip-training", action="store_true")
-    parser.add_argument("--check", action="store_true", help="shorter, nothing stored; status 1 where a bar is missed")
+    parser.add_argument("--check", action="store_true", help="shorter, append nothing; status 1 if a bar is missed")
     parser.add_argument("--quick", action="store_true")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     with threadpool_limits(args.threads, user_api="blas"):
-        held = run(args.kinds, args.threads, args.quick, args.check, not args.skip_training)
-    sys.exit(0 if held or not args.check else 1)
+        passed = run(args.kinds, args.threads, args.quick, args.check, not args.skip_training)
+    sys.exit(0 if passed or not args.check else 1)
 
 
 def run(kinds: list[str], threads: int, quick: bool, check: bool, training: bool) -> bool:
-    """All that was asked for; whether all bars hold."""
+    """Measure all that was asked for; returns whether all bars are met."""
     try:
         import stable_baselines3  # noqa: F401  # pyright: ignore[reportMissingImports]
     except ImportError:
@@ -201,11 +202,11 @@ def run(kinds: list[str], threads: int, quick: bool, check: bool, training: bool
     else:
         with_peer = True
     turns = 2 if quick else TURNS // 2 if check else TURNS
-    held = [measure_rate(kind, threads, quick, turns) for kind in kinds]
+    passed = [measure_rate(kind, threads, quick, turns) for kind in kinds]
     if training:
         env_steps = 1200 if quick else CHECK_STEPS if check else STEPS
-        held.append(measure_training(threads, env_steps, not (quick or check), with_peer))
-    return all(held)
+        passed.append(measure_training(threads, env_steps, not (quick or check), with_peer))
+    return all(passed)
 
 
 if __name__ == "__main__":

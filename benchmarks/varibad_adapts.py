@@ -1,14 +1,14 @@
-"""VariBAD, the plug-in of the examples, on ten-armed bandits and on point-robot, beside RL2 with as many steps.
+"""VariBAD, an example plug-in, on ten-armed bandits and on point-robot, compared with RL2 after as many steps.
 
     python benchmarks/varibad_adapts.py                              # both setups, both learners, five seeds
-    python benchmarks/varibad_adapts.py --setups bandit-10 --seeds 1 # a part, appended to the results
+    python benchmarks/varibad_adapts.py --setups bandit-10 --seeds 1 # some of these runs
     python benchmarks/varibad_adapts.py --subjects varibad --setups point-robot
-    python benchmarks/varibad_adapts.py --summary                    # over the lines that are there
-    python benchmarks/varibad_adapts.py --check                      # status 1 if it learns, or adapts, too little
+    python benchmarks/varibad_adapts.py --summary                    # summary of the results
+    python benchmarks/varibad_adapts.py --check                      # status 1 if it learns or adapts too little
 
-The gain on bandits is what ten pulls of the policy without noise earn in new bandits, the same for both learners, minus
-five: what any arms earn that do not hang on what was seen. Whether an agent adapts by its own data is said by the
-verdict of its evaluation in held-out tasks (docs/evaluation.md), after all episodes of a trial but the last.
+The gain on bandits is the mean total reward of ten pulls without noise in new bandits, the same for both learners,
+minus 5, which any choice earns that ignores the rewards. Whether an agent adapts by its own data is the verdict of its
+evaluation on held-out tasks (docs/evaluation.md), after all episodes of a trial but the last.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ SUBJECTS = {"varibad": varibad.VARIBAD, "rl2": "rl2"}
 ARMS, PULLS, BANDITS = 10, 10, 50_000
 BY_CHANCE = 5.0
 DEMANDED = 0.9
-"""Share of RL2's gain on bandits."""
+"""Least share of RL2's gain on bandits."""
 
 
 class Setup(NamedTuple):
-    """Options of both learners, those that only one has, and how it is judged."""
+    """Options of both learners, options of single learners, and arguments of the evaluation."""
 
     shared: dict[str, Any]
     own: dict[str, dict[str, Any]]
@@ -95,21 +95,21 @@ SETUPS = {
 CHECKED, CHECK_EPOCHS, CHECK_GAIN = "bandit-10", 50, 0.6
 
 
-def bandits_played(policy: Any, seed: int, count: int = BANDITS) -> float:
-    """Mean reward of ten pulls of new bandits, without noise."""
-    draws = np.random.default_rng(1_000_003 + seed)
-    chances, numbers = draws.random((count, ARMS)), draws.random((count, PULLS))
-    return float(play_policy(policy, chances, numbers).mean())
+def bandit_reward(policy: Any, seed: int, count: int = BANDITS) -> float:
+    """Mean total reward of ten pulls in new bandits, without noise."""
+    generator = np.random.default_rng(1_000_003 + seed)
+    probabilities, numbers = generator.random((count, ARMS)), generator.random((count, PULLS))
+    return float(play_policy(policy, probabilities, numbers).mean())
 
 
 def options_of(setup: str, subject: str, **more: Any) -> dict[str, Any]:
-    """What ``metaroll.agent`` is given."""
-    known = SETUPS[setup]
-    return {**known.shared, **known.own.get(subject, {}), "evaluate_every": 0, "torch_threads": 1, **more}
+    """Options for ``metaroll.agent``."""
+    options = SETUPS[setup]
+    return {**options.shared, **options.own.get(subject, {}), "evaluate_every": 0, "torch_threads": 1, **more}
 
 
 def measure(setup: str, subject: str, seed: int, folder: Path, dry: bool = False, **more: Any) -> tuple[float, bool]:
-    """One training, into the results; its gain on bandits (elsewhere its return), and whether it adapts."""
+    """Train, evaluate and report; returns the gain on bandits (elsewhere the return), and whether it adapts."""
     options = options_of(setup, subject, **more)
     epochs = options.pop("epochs")
     cpu = time.process_time()
@@ -121,34 +121,34 @@ def measure(setup: str, subject: str, seed: int, folder: Path, dry: bool = False
     config = {"setup": setup, "policy": subject, "seed": seed, "env_steps": steps, **more}
     known: dict[str, Any] = {"peer": "none", "config": config, "versions": versions(*PACKAGES)}
     result = agent.evaluate(**SETUPS[setup].evaluation, progress=False)
-    found = bandits_played(agent.algo.policy, seed) - BY_CHANCE if setup == "bandit-10" else result.return_after
+    value = bandit_reward(agent.algo.policy, seed) - BY_CHANCE if setup == "bandit-10" else result.return_after
     if setup == "bandit-10":
-        report(NAME, dry, metric="gain", value=found, unit="reward of ten pulls", cpu_seconds=round(seconds), **known)
+        report(NAME, dry, metric="gain", value=value, unit="reward of ten pulls", cpu_seconds=round(seconds), **known)
     else:
-        report(NAME, dry, metric="return_after", value=found, unit="return", cpu_seconds=round(seconds), **known)
+        report(NAME, dry, metric="return_after", value=value, unit="return", cpu_seconds=round(seconds), **known)
     verdict = result.verdict.to_dict()
-    told = {
+    details = {
         name: verdict.get(name) for name in ("text", "gain", "gain_ci_low", "own_data_gain", "own_data_gain_ci_low")
     }
     adapts = bool(result.verdict.adapts and result.verdict.own_data)
-    report(NAME, dry, metric="adapts_by_its_own_data", value=float(adapts), unit="1: it does", **known, **told)
-    return found, adapts
+    report(NAME, dry, metric="adapts_by_its_own_data", value=float(adapts), unit="1: it does", **known, **details)
+    return value, adapts
 
 
 def summarize() -> None:
-    """What the newest lines of the settings above say."""
+    """Print the mean over seeds, from the newest lines with the settings above."""
     for setup in SETUPS:
         gains: dict[str, float] = {}
         for subject in SUBJECTS:
-            found: dict[str, dict[int, float]] = {}
+            by_seed: dict[str, dict[int, float]] = {}
             for metric in ("gain", "return_after", "adapts_by_its_own_data"):
                 lines = {seed: newest_of(NAME, metric, config_of(setup, subject, seed)) for seed in SEEDS}
-                found[metric] = {seed: line["value"] for seed, line in lines.items() if line is not None}
-            values = np.array(list((found["gain"] or found["return_after"]).values()))
+                by_seed[metric] = {seed: line["value"] for seed, line in lines.items() if line is not None}
+            values = np.array(list((by_seed["gain"] or by_seed["return_after"]).values()))
             if not len(values):
                 print(f"{setup}, {subject}: no results")
                 continue
-            adapting = int(sum(found["adapts_by_its_own_data"].values()))
+            adapting = int(sum(by_seed["adapts_by_its_own_data"].values()))
             gains[subject] = float(values.mean())
             print(
                 f"{setup}, {subject}: mean {values.mean():.3f} of {len(values)} seeds {values.round(3).tolist()}; "
@@ -159,7 +159,7 @@ def summarize() -> None:
 
 
 def config_of(setup: str, subject: str, seed: int) -> dict[str, Any]:
-    """``config`` of the lines of a training by the settings above."""
+    """``config`` of the lines of a training with the settings above."""
     shared = SETUPS[setup].shared
     steps = shared["epochs"] * shared["trials_per_epoch"] * shared["episodes_per_trial"]
     steps *= m.get_family(setup).horizon or 1
@@ -174,17 +174,17 @@ def main() -> None:
     parser.add_argument("--setups", nargs="+", default=list(SETUPS), choices=list(SETUPS))
     parser.add_argument("--subjects", nargs="+", default=list(SUBJECTS), choices=list(SUBJECTS))
     parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
-    parser.add_argument("--folder", type=Path, default=Path("runs/varibad_adapts"), help="of the runs")
+    parser.add_argument("--folder", type=Path, default=Path("runs/varibad_adapts"), help="folder of the runs")
     parser.add_argument("--summary", action="store_true")
     parser.add_argument("--check", action="store_true")
-    parser.add_argument("--quick", action="store_true", help="one epoch: only that it runs")
+    parser.add_argument("--quick", action="store_true", help="one epoch, to see that it runs")
     args = parser.parse_args()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     if args.check or args.quick:
         epochs = CHECK_EPOCHS if args.check else 1
         with tempfile.TemporaryDirectory() as folder:
-            found, adapts = measure(CHECKED, "varibad", 0, Path(folder), dry=True, epochs=epochs)
-        sys.exit(0 if args.quick or (adapts and found > CHECK_GAIN) else 1)
+            gain, adapts = measure(CHECKED, "varibad", 0, Path(folder), dry=True, epochs=epochs)
+        sys.exit(0 if args.quick or (adapts and gain > CHECK_GAIN) else 1)
     if not args.summary:
         for seed in args.seeds:
             for setup in args.setups:

@@ -1,33 +1,33 @@
-"""Does the verdict of an evaluation say what is so? Agents of which it is known whether they adapt.
+"""Is the verdict of an evaluation right? Tested on agents of which it is known whether they adapt.
 
 Usage: python benchmarks/verdict.py [--agent null counts ...] [--protocol NAME ...] [--check] [--quick]
        python benchmarks/verdict.py --judge
 
-Each agent acts in an environment of one step, of which all is known. An action has two numbers: a bet, which is paid,
-and a guess, which is paid if it is the task's own key. While it explores, an agent sees the task's key, its noise and
-its reward; what it makes of them is the agent:
+The agents act in an environment of one step that is fully known. An action has two numbers: a bet, which is paid out,
+and a guess, which wins a prize if it equals the key of the task. In exploration, an agent sees the key of the task, its
+noise and its reward. Agents differ in how they use these:
 
 - null: bets the noise that it has seen; on average it gains nothing.
-- averager: the same, and a bonus: whatever it has seen, it is better afterwards.
-- counts: the same, and a bonus for each episode that it has seen.
+- averager: the same plus a bonus, so that it is better after exploration, whatever it has seen.
+- counts: the same plus a bonus for each episode that it has seen.
 - ignores: acts as before.
-- elsewhere: guesses the key that another task has shown.
-- shifts: a bonus, and bets the rewards that it has seen, which differ from task to task by a shift that nobody can win.
-- adapter: guesses the key that it has seen. Before and after it bets noise of its own, so that each paired difference
-  has a mean of 1.5 of its deviations.
+- elsewhere: guesses the key of another task.
+- shifts: bets a bonus plus the rewards that it has seen; these differ between tasks by a shift that no action changes.
+- adapter: guesses the key that it has seen. Before and after exploration it bets independent noise, so that the mean of
+  paired differences is 1.5 of their standard deviations.
 
-Noise has deviation 1 (but for Cauchy's) and is normal, skewed to either side (exponential), heavy-tailed (Student's t
-with 3 degrees of freedom, Cauchy's), or correlated from one task to the next (0.3).
+Noise has standard deviation 1 (except Cauchy's) and is normal, skewed to either side (exponential), heavy-tailed
+(Student's t with 3 degrees of freedom, Cauchy's), or correlated between neighboring tasks (0.3).
 
-Each agent is studied (`study_adaptation`) by the protocol of each preset, in 5,000 tasks (or repetitions, where
-tasks are all there are), of which 1,000 studies of 2 to 60 are drawn and judged. Another task's data are those of any
-of the 5,000, and not of the study's own alone, whose noise would cancel. Told is how often each word came, and how
-often printed intervals hold the truth: of the gain, of what own data gain, of the return after adaptation, and of the
-share of successes.
+Each agent is studied (`study_adaptation`) by the protocol of each preset in 5,000 tasks (or repetitions, if the tasks
+are all there are). From these, 1,000 studies of 2 to 60 tasks are drawn and judged. Data of another task come from any
+of the 5,000 tasks, not only from those of the study, whose noise would cancel. The results state how often each verdict
+was given, and how often printed intervals contain the truth: of the gain, of the gain by own data, of the return after
+adaptation, and of the share of successes.
 
-Bars: no agent but the adapter is said to adapt in more than 5 % of studies; from 10 tasks on the adapter is in 90 %;
-from 10 tasks on intervals hold the truth in 93 to 97 %. Cells are done one by one: what is in the results already is
-left out, and `--judge` tells what they come to.
+Bars: agents other than the adapter are said to adapt in at most 5 % of studies. From 10 tasks on, the adapter is said
+to adapt in 90 %, and intervals contain the truth in 93 to 97 %. Cells that are in the results are skipped, and
+`--judge` summarizes the results.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ NAME = "verdict"
 PACKAGES = ("metaroll", "numpy", "scipy", "torch")
 COUNTS = (2, 3, 5, 6, 10, 20, 60)
 STUDIES, SIZE, PART = 1_000, 5_000, 2_500
-HOW = (
+PROTOCOL = (
     "n_exploration_traj",
     "n_test_rollouts",
     "repetitions",
@@ -81,19 +81,19 @@ HOW = (
     "adapt_from",
 )
 NEIGHBORS = 10
-"""Tasks with correlated noise are drawn by so many neighbors at a time."""
+"""Tasks with correlated noise are drawn in blocks of this many neighbors."""
 SHORT = "rl2 point-navigation"
 """The protocol of short runs."""
 FALSE, FOUND, COVERED, ENOUGH = 0.05, 0.9, (0.93, 0.97), 10
-
+"""The bars, and the number of tasks from which on those of the adapter and of intervals hold."""
 
 NOISES = ("normal", "right", "left", "heavy", "cauchy", "correlated")
 TASK = ("key", "kind", "noise", "shift", "chance", "prize")
 
 
-# --------------------------------------------------------------------------------------- one step of which all is known
+# ---------------------------------------------------------------------------------------- an environment of one step
 def quantiles_of(kind: str, shares: np.ndarray) -> np.ndarray:
-    """Noise at ``shares`` of its distribution: of mean 0 and deviation 1 (Cauchy's: of median 0)."""
+    """Quantiles of noise at ``shares``. It has mean 0 and standard deviation 1 (Cauchy's has median 0)."""
     match kind:
         case "right":
             return -np.log1p(-shares) - 1.0
@@ -107,7 +107,7 @@ def quantiles_of(kind: str, shares: np.ndarray) -> np.ndarray:
 
 
 class Bets(TaskSimulator):
-    """One step: the reward is bet + shift + noise of its own, and a prize where the guess is the key."""
+    """One step: the reward is bet + shift + noise of the step, plus a prize if the guess is the key."""
 
     num_uniforms, noise_dim, time_limit = 1, 2, 1
 
@@ -122,12 +122,12 @@ class Bets(TaskSimulator):
         raise NotImplementedError
 
     def initial_state(self, uniforms: Columns, constants: Any, xp: Any) -> Any:
-        """Noise of the episode, or of the task."""
-        kinds, drawn, found = constants["kind"], np.asarray(uniforms[0]), constants["noise"]
-        for place, kind in enumerate(NOISES[:-1]):
-            if (kinds == place).any():
-                found = np.where(kinds == place, quantiles_of(kind, drawn), found)
-        return (found,)
+        """Noise of the episode, or that of the task if it is correlated."""
+        kinds, shares, noise = constants["kind"], np.asarray(uniforms[0]), constants["noise"]
+        for index, kind in enumerate(NOISES[:-1]):
+            if (kinds == index).any():
+                noise = np.where(kinds == index, quantiles_of(kind, shares), noise)
+        return (noise,)
 
     def observe(self, state: Any, constants: Any, xp: Any) -> Any:
         """Key and noise, ``(N, 2)``."""
@@ -141,17 +141,17 @@ class Bets(TaskSimulator):
 
 
 class BetsEnv(SettableTask, BatchedEnv):
-    """One copy of ``Bets``."""
+    """A single environment of ``Bets``."""
 
     def __init__(self) -> None:
         super().__init__(Bets(type(self)))
 
 
 class Bettor(Policy):
-    """Bets ``bet``, and ``draft`` times the noise that it sees; guesses ``guess``."""
+    """Bets ``bet`` plus ``noise_weight`` times the noise that it sees; guesses ``guess``."""
 
-    def __init__(self, bet: float = 0.0, guess: float = -1.0, draft: float = 0.0) -> None:
-        self._parameters = np.array([bet, guess, draft], dtype=np.float32)
+    def __init__(self, bet: float = 0.0, guess: float = -1.0, noise_weight: float = 0.0) -> None:
+        self._parameters = np.array([bet, guess, noise_weight], dtype=np.float32)
 
     @property
     def info(self) -> PolicyInfo:
@@ -163,20 +163,20 @@ class Bettor(Policy):
     def act(
         self, obs: Any, state: Any, noise: np.ndarray, deterministic: Any = False, parameters: np.ndarray | None = None
     ) -> tuple[Any, Any, dict[str, np.ndarray]]:
-        own = np.broadcast_to(self._parameters if parameters is None else parameters, (len(obs), 3))
-        return np.stack([own[:, 0] + own[:, 2] * obs[:, 1], own[:, 1]], axis=1), state, {}
+        rows = np.broadcast_to(self._parameters if parameters is None else parameters, (len(obs), 3))
+        return np.stack([rows[:, 0] + rows[:, 2] * obs[:, 1], rows[:, 1]], axis=1), state, {}
 
 
 # --------------------------------------------------------------------------------------------------------- known agents
 @dataclasses.dataclass(frozen=True)
-class Seen:
-    """What the episodes of some cells have shown, arrays ``(cells,)``.
+class Experience:
+    """What agents have seen in exploration, arrays ``(cells,)`` with one entry per adaptation.
 
     Attributes:
-        keys: Of the tasks.
-        noise: Of the last episode.
-        shifts: What was paid beyond bets, on average over episodes.
-        episodes: Their number.
+        keys: Keys of the tasks.
+        noise: Noise of the last episode.
+        shifts: Reward minus bet, on average over episodes.
+        episodes: Number of episodes.
     """
 
     keys: np.ndarray
@@ -185,41 +185,41 @@ class Seen:
     episodes: int
 
 
-Habit = Callable[[Seen], tuple[Any, Any]]
-"""What is bet and guessed after what was seen."""
+Strategy = Callable[[Experience], tuple[Any, Any]]
+"""Bets and guesses after exploration."""
 
 
 class Agent(MetaRLAlgorithm):
-    """Acts by its habit after what it has seen; before, it bets ``draft`` times the noise of the present episode."""
+    """Acts by its strategy after exploration; before, it bets ``noise_weight`` times the noise of the episode."""
 
     max_path_length = 1
 
-    def __init__(self, habit: Habit, draft: float) -> None:
-        self.habit, self.draft = habit, draft
+    def __init__(self, strategy: Strategy, noise_weight: float) -> None:
+        self.strategy, self.noise_weight = strategy, noise_weight
 
     def train(self, runner: Any) -> None:
-        """It knows all that it ever will."""
+        """Does nothing: there is nothing to learn."""
 
     def get_exploration_policy(self) -> Any:
-        return Bettor(draft=self.draft)
+        return Bettor(noise_weight=self.noise_weight)
 
     def adapt_policy(self, exploration_policy: Any, exploration_trajectories: Any) -> Any:
         return self.adapt_policies([exploration_policy], [exploration_trajectories])[0]
 
     def adapt_policies(self, policies: Sequence[Any], batches: Sequence[Any]) -> list[Any]:
         last = np.array([batch.observations[-1] for batch in batches], dtype=np.float64)
-        paid = np.array([np.mean(batch.rewards - batch.actions[:, 0]) for batch in batches])
-        seen = Seen(last[:, 0], last[:, 1], paid, len(batches[0].lengths))
-        bets, guesses = np.broadcast_arrays(*self.habit(seen))
+        shifts = np.array([np.mean(batch.rewards - batch.actions[:, 0]) for batch in batches])
+        seen = Experience(last[:, 0], last[:, 1], shifts, len(batches[0].lengths))
+        bets, guesses = np.broadcast_arrays(*self.strategy(seen))
         return [Bettor(bet, guess) for bet, guess in zip(bets, guesses, strict=True)]
 
 
-def _elsewhere(seen: Seen) -> tuple[Any, Any]:
+def _elsewhere(seen: Experience) -> tuple[Any, Any]:
     return seen.noise, np.roll(seen.keys, np.count_nonzero(seen.keys == seen.keys[0]))
 
 
 BONUS, PRIZE, NO_KEY, CHANCE = 1.5, 1.5 * math.sqrt(2.0), -1.0, 0.6
-AGENTS: Mapping[str, tuple[Habit, tuple[str, ...]]] = {
+AGENTS: Mapping[str, tuple[Strategy, tuple[str, ...]]] = {
     "null": (lambda seen: (seen.noise, NO_KEY), NOISES),
     "averager": (lambda seen: (BONUS + seen.noise, NO_KEY), NOISES),
     "counts": (lambda seen: (BONUS * seen.episodes + seen.noise, NO_KEY), ("normal", "heavy", "correlated")),
@@ -228,24 +228,24 @@ AGENTS: Mapping[str, tuple[Habit, tuple[str, ...]]] = {
     "shifts": (lambda seen: (BONUS + seen.shifts, NO_KEY), ("normal", "left", "heavy", "correlated")),
     "adapter": (lambda seen: (seen.noise, seen.keys), ("normal", "right", "left", "heavy", "correlated")),
 }
-"""Agent -> its habit, and the kinds of noise that it is studied with."""
+"""Agent -> its strategy, and the kinds of noise with which it is studied."""
 
 
 def gain_of(agent: str, protocol: Mapping[str, Any]) -> float:
-    """What an agent gains on average."""
+    """Expected gain of an agent."""
     episodes = protocol["n_exploration_traj"] // (protocol["adaptation_rounds"] or 1)
     return {"averager": BONUS, "shifts": BONUS, "counts": BONUS * episodes, "adapter": PRIZE}.get(agent, 0.0)
 
 
 def own_gain_of(agent: str) -> float | None:
-    """What it gains over another task's data on average; ``None`` where that depends on whose data these are."""
+    """Expected gain over another task's data; ``None`` if it depends on which task that is."""
     return {"adapter": PRIZE, "elsewhere": None}.get(agent, 0.0)
 
 
 # ------------------------------------------------------------------------------------------------------------ protocols
 def protocols() -> dict[str, dict[str, Any]]:
-    """How evaluations of each preset, and of an environment without one, go: the first name that does so -> how."""
-    found: dict[str, dict[str, Any]] = {}
+    """Different settings of evaluations, of presets and of environments without one, by the first name with them."""
+    by_name: dict[str, dict[str, Any]] = {}
     for algo in ALGORITHM_NAMES:
         if not get_algorithm(algo).adapts:
             continue
@@ -253,57 +253,62 @@ def protocols() -> dict[str, dict[str, Any]]:
             for size in (None, "small", "medium"):
                 config = resolve(algo, env, size=size)
                 evaluation = former_names(config["evaluation"], MetaEvaluationConfig)
-                how = {name: evaluation[name] for name in HOW}
-                if how["adaptation_rounds"] is not None:
-                    how["n_exploration_traj"] = how["adaptation_rounds"] * how["episodes_per_round"]
-                    # Gradients of scores need noise, so that nobody acts as the exploration policy does.
-                    how["deterministic_exploration"] = False
-                how["all_tasks"] = get_family(env).all_tasks
-                if how not in found.values():
-                    found[f"{algo} {env}" + (f" {size}" if size else "")] = how
-    return found
+                protocol = {name: evaluation[name] for name in PROTOCOL}
+                if protocol["adaptation_rounds"] is not None:
+                    protocol["n_exploration_traj"] = protocol["adaptation_rounds"] * protocol["episodes_per_round"]
+                    # Policy gradients need noise in exploration.
+                    protocol["deterministic_exploration"] = False
+                protocol["all_tasks"] = get_family(env).all_tasks
+                if protocol not in by_name.values():
+                    by_name[f"{algo} {env}" + (f" {size}" if size else "")] = protocol
+    return by_name
 
 
 # -------------------------------------------------------------------------------------------------------------- studies
 @dataclasses.dataclass(frozen=True)
 class Pool:
-    """Returns ``(M, R)`` by arm, successes ``(M, R, episodes)`` and shifts ``(M,)`` of tasks (or repetitions)."""
+    """Results from which studies are drawn: M tasks with R repetitions.
+
+    Attributes:
+        returns: Arm of the evaluation -> returns ``(M, R)``.
+        successes: Whether episodes after adaptation succeeded, ``(M, R, episodes)``.
+        shifts: Shifts of the tasks, ``(M,)``.
+    """
 
     returns: Mapping[str, np.ndarray]
     successes: np.ndarray
     shifts: np.ndarray
 
 
-def studied(agent: str, noise: str, protocol: Mapping[str, Any], size: int) -> Pool:
-    """``size`` tasks of one agent; of two tasks as many repetitions, where they are all there are."""
-    habit, _ = AGENTS[agent]
-    algo = Agent(habit, 1.0 if agent == "adapter" else 0.0)
+def make_pool(agent: str, noise: str, protocol: Mapping[str, Any], size: int) -> Pool:
+    """Study one agent in ``size`` tasks; if tasks are all there are, in ``size`` repetitions of two tasks."""
+    strategy, _ = AGENTS[agent]
+    algo = Agent(strategy, 1.0 if agent == "adapter" else 0.0)
     prize = PRIZE if agent in ("adapter", "elsewhere") else 0.0
-    alone, parts = protocol["all_tasks"], []
-    every = protocol["adaptation_rounds"] or protocol["n_exploration_traj"]
+    all_tasks, parts = protocol["all_tasks"], []
+    shots = protocol["adaptation_rounds"] or protocol["n_exploration_traj"]
     generator = np.random.default_rng(derive_seed("tasks", agent, noise))
-    # Repetitions of two tasks have no neighbors.
-    number = 2 if alone else size
-    drawn = generator.normal(size=number + 1)
-    near = (3.0 * drawn[1:] + drawn[:-1]) / np.sqrt(10.0)
+    number = 2 if all_tasks else size
+    normals = generator.normal(size=number + 1)
+    correlated = (3.0 * normals[1:] + normals[:-1]) / np.sqrt(10.0)  # 0.3 between neighbors
     shifts = 3.0 * generator.normal(size=number)
     if agent == "shifts":
-        shifts = near if noise == "correlated" else quantiles_of(noise, generator.random(number))
+        shifts = correlated if noise == "correlated" else quantiles_of(noise, generator.random(number))
     chances = generator.beta(1.2, 0.8, size=number)  # of mean CHANCE
-    columns = np.broadcast_arrays(np.arange(number), NOISES.index(noise), near, shifts, chances, prize)
+    columns = np.broadcast_arrays(np.arange(number), NOISES.index(noise), correlated, shifts, chances, prize)
     tasks = [dict(zip(TASK, row, strict=True)) for row in zip(*columns, strict=True)]
     for begin in range(0, size, PART):
         count = min(PART, size - begin)
-        mine = tasks if alone else tasks[begin : begin + count]
+        chosen = tasks if all_tasks else tasks[begin : begin + count]
         evaluator = MetaEvaluator(
-            test_task_sampler=FixedTaskSampler([SetTaskUpdate(BetsEnv, task) for task in mine]),
+            test_task_sampler=FixedTaskSampler([SetTaskUpdate(BetsEnv, task) for task in chosen]),
             max_path_length=1,
             seed=derive_seed("study", agent, noise, begin),
-            **{**protocol, **({"repetitions": count} if alone else {})},
+            **{**protocol, **({"repetitions": count} if all_tasks else {})},
         )
         with contextlib.closing(evaluator):
-            parts.append(study_adaptation(evaluator, algo, shots=[every]))
-    axis = 1 if alone else 0
+            parts.append(study_adaptation(evaluator, algo, shots=[shots]))
+    axis = 1 if all_tasks else 0
     results = [part.result for part in parts]
     return Pool(
         {name: np.concatenate([part.cell_returns[name] for part in parts], axis) for name in parts[0].cell_returns},
@@ -312,54 +317,55 @@ def studied(agent: str, noise: str, protocol: Mapping[str, Any], size: int) -> P
     )
 
 
-def judged(
+def judge_studies(
     agent: str, noise: str, protocol: Mapping[str, Any], pool: Pool, number: int, studies: int
 ) -> dict[str, Any]:
-    """How often each word came, and intervals held the truth, in studies of ``number`` tasks (or repetitions)."""
-    alone = protocol["all_tasks"]
-    returns, axis = pool.returns, 1 if alone else 0
+    """Shares of verdicts, and of intervals that contain the truth, in studies of ``number`` tasks or repetitions."""
+    all_tasks = protocol["all_tasks"]
+    returns, axis = pool.returns, 1 if all_tasks else 0
     generator = np.random.default_rng(derive_seed("studies", agent, noise, number))
     gain, own = gain_of(agent, protocol), own_gain_of(agent)
-    if agent == "shifts" and alone:
-        gain += float(pool.shifts.mean())  # of these two tasks
+    if agent == "shifts" and all_tasks:
+        gain += float(pool.shifts.mean())  # the truth is that of these two tasks
     words: collections.Counter[str] = collections.Counter()
-    held: collections.Counter[str] = collections.Counter()
-    after = PRIZE + (pool.shifts.mean() if alone else 0.0)
-    chance = float(pool.successes.mean()) if alone else CHANCE
+    covered: collections.Counter[str] = collections.Counter()
+    after = PRIZE + (pool.shifts.mean() if all_tasks else 0.0)
+    chance = float(pool.successes.mean()) if all_tasks else CHANCE
     block = min(number, NEIGHBORS) if noise == "correlated" else 1
     for _ in range(studies):
-        drawn = generator.choice(returns["after"].shape[axis] // block, number // block, replace=False)
-        these = (drawn[:, None] * block + np.arange(block)).reshape(-1)
-        mine = {name: values.take(these, axis) for name, values in returns.items()}
-        told = judge(mine["after"], mine["no_adaptation"], mismatched=mine["random_context"], all_tasks=alone)
-        words[told.word] += 1
-        held["gain"] += told.gain.interval.low <= gain <= told.gain.interval.high
+        blocks = generator.choice(returns["after"].shape[axis] // block, number // block, replace=False)
+        indices = (blocks[:, None] * block + np.arange(block)).reshape(-1)
+        study = {name: values.take(indices, axis) for name, values in returns.items()}
+        verdict = judge(study["after"], study["no_adaptation"], mismatched=study["random_context"], all_tasks=all_tasks)
+        words[verdict.word] += 1
+        covered["gain"] += verdict.gain.interval.low <= gain <= verdict.gain.interval.high
         if own is not None:
-            held["own_data_gain"] += told.own_data_gain.interval.low <= own <= told.own_data_gain.interval.high
+            interval = verdict.own_data_gain.interval
+            covered["own_data_gain"] += interval.low <= own <= interval.high
         if agent == "adapter" and number >= ENOUGH:
-            low, high = intervals_of_means(independent_means(mine["after"], alone)[:, None])
-            held["return_after"] += bool(low[0] <= after <= high[0])
-            flags = pool.successes.take(these, axis)
-            low, high = wilson_interval_of_tasks(independent_means(flags.mean(axis=2), alone), flags.size)
-            held["success_rate"] += low <= chance <= high
-    known = {} if number < FEWEST_TASKS else {name: count / studies for name, count in sorted(held.items())}
-    return {"words": {name: count / studies for name, count in sorted(words.items())}, "held": known}
+            low, high = intervals_of_means(independent_means(study["after"], all_tasks)[:, None])
+            covered["return_after"] += bool(low[0] <= after <= high[0])
+            flags = pool.successes.take(indices, axis)
+            low, high = wilson_interval_of_tasks(independent_means(flags.mean(axis=2), all_tasks), flags.size)
+            covered["success_rate"] += low <= chance <= high
+    coverage = {} if number < FEWEST_TASKS else {name: count / studies for name, count in sorted(covered.items())}
+    return {"words": {name: count / studies for name, count in sorted(words.items())}, "held": coverage}
 
 
 def measure(agent: str, noise: str, name: str, protocol: Mapping[str, Any], quick: bool, saves: bool) -> bool:
-    """Judge one agent by one protocol; whether it is judged rightly often enough."""
+    """Judge one agent by one protocol, and report; returns whether enough of its verdicts are right."""
     begun, studies = time.perf_counter(), STUDIES // (10 if quick else 1)
-    pool = studied(agent, noise, protocol, SIZE // (2 if quick else 1))
-    cells = {str(number): judged(agent, noise, protocol, pool, number, studies) for number in COUNTS}
+    pool = make_pool(agent, noise, protocol, SIZE // (2 if quick else 1))
+    cells = {str(number): judge_studies(agent, noise, protocol, pool, number, studies) for number in COUNTS}
     shares = {int(number): cell["words"].get("adapts", 0.0) for number, cell in cells.items()}
     adapts = agent == "adapter"
-    found = min(shares[number] for number in COUNTS if number >= ENOUGH) if adapts else max(shares.values())
+    share = min(shares[number] for number in COUNTS if number >= ENOUGH) if adapts else max(shares.values())
     report(
         NAME,
         not saves,
         peer="none",
         metric="found" if adapts else "false",
-        value=found,
+        value=share,
         unit=f"share of studies that say 'adapts', {'least from 10 tasks on' if adapts else 'most'}",
         config={"agent": agent, "noise": noise, "protocol": name, **protocol},
         cells=cells,
@@ -369,38 +375,39 @@ def measure(agent: str, noise: str, name: str, protocol: Mapping[str, Any], quic
         versions=versions(*PACKAGES),
     )
     slack = 3.0 * math.sqrt(FALSE * (1.0 - FALSE) / studies) if quick else 0.0
-    return found >= FOUND - slack if adapts else found <= FALSE + slack
+    return share >= FOUND - slack if adapts else share <= FALSE + slack
 
 
-def told_of(lines: Sequence[Mapping[str, Any]]) -> bool:
-    """Print what the results come to; whether they keep to the bars."""
+def summarize(lines: Sequence[Mapping[str, Any]]) -> bool:
+    """Print a summary of the results; returns whether the bars on verdicts are met."""
     good = True
     for agent in AGENTS:
-        mine = [line for line in lines if line["config"]["agent"] == agent]
-        if not mine:
+        cells = [line for line in lines if line["config"]["agent"] == agent]
+        if not cells:
             continue
-        worst = (min if agent == "adapter" else max)(mine, key=lambda line: line["value"])
+        worst = (min if agent == "adapter" else max)(cells, key=lambda line: line["value"])
         passed = worst["value"] >= FOUND if agent == "adapter" else worst["value"] <= FALSE
         good &= passed
         at = f"{worst['config']['noise']} noise, {worst['config']['protocol']}"
-        text = f"{len(mine)} of noise x protocol, at the worst 'adapts' in {100 * worst['value']:.1f} % ({at})"
+        text = f"{len(cells)} noises x protocols, at worst 'adapts' in {100 * worst['value']:.1f} % of studies ({at})"
         print(f"{agent}: {text}: {'ok' if passed else 'FAILS'}")
-    held: dict[tuple[str, str, int], list[float]] = {}
+    coverage: dict[tuple[str, str, int], list[float]] = {}
     for line in lines:
         for number, cell in line["cells"].items():
-            for what, share in cell["held"].items():
-                held.setdefault((what, line["config"]["noise"], int(number)), []).append(share)
-    for what in ("gain", "own_data_gain", "return_after", "success_rate"):
+            for quantity, share in cell["held"].items():
+                coverage.setdefault((quantity, line["config"]["noise"], int(number)), []).append(share)
+    for quantity in ("gain", "own_data_gain", "return_after", "success_rate"):
         for noise in NOISES:
             texts = []
             for number in COUNTS:
-                shares = held.get((what, noise, number))
+                shares = coverage.get((quantity, noise, number))
                 if shares:
-                    out = number >= ENOUGH and not COVERED[0] <= float(np.mean(shares)) <= COVERED[1]
+                    outside = number >= ENOUGH and not COVERED[0] <= float(np.mean(shares)) <= COVERED[1]
                     span = f"{100 * min(shares):.1f} to {100 * max(shares):.1f}"
-                    texts.append(f"{number}: {100 * float(np.mean(shares)):.1f} % ({span}){' OUTSIDE' if out else ''}")
+                    mark = " OUTSIDE" if outside else ""
+                    texts.append(f"{number}: {100 * float(np.mean(shares)):.1f} % ({span}){mark}")
             if texts:
-                print(f"interval of {what}, {noise} noise, holds the truth, by tasks: {', '.join(texts)}")
+                print(f"interval of {quantity}, {noise} noise, contains the truth, by tasks: {', '.join(texts)}")
     return good
 
 
@@ -413,9 +420,9 @@ def main() -> int:
     parser.add_argument("--agent", nargs="+", choices=list(AGENTS), default=list(AGENTS))
     parser.add_argument("--noise", nargs="+", choices=NOISES, default=list(NOISES))
     parser.add_argument("--protocol", nargs="+", choices=list(known), metavar="NAME")
-    parser.add_argument("--judge", action="store_true", help="say what the results come to, and run nothing")
+    parser.add_argument("--judge", action="store_true", help="run nothing, only summarize the results")
     parser.add_argument(
-        "--check", action="store_true", help="one protocol, 100 studies, nothing appended; status 1 where it fails"
+        "--check", action="store_true", help="one protocol, 100 studies, nothing appended; status 1 if it fails"
     )
     parser.add_argument("--quick", action="store_true", help="the same with two agents")
     args = parser.parse_args()
@@ -434,7 +441,7 @@ def main() -> int:
                         good &= measure(agent, noise, name, known[name], short, not short)
         if short:
             return int(not good)
-    return int(not told_of(read_results(NAME)))
+    return int(not summarize(read_results(NAME)))
 
 
 if __name__ == "__main__":

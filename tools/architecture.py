@@ -4,26 +4,26 @@ Usage: python tools/architecture.py [--check] [--svg docs/architecture.svg] [--s
        python tools/architecture.py [--counts | --json | --record COMMIT | --lower | --page] [--source src/metaroll]
 
 Without options it prints figures of the structure and the table of counts (``counts.py``, docs/counts.md); for the
-walks among them the package runs, in a process of its own. ``--svg`` writes the picture of the rooms. ``--check`` names
-each breach of the rules below and ends with status 1 if there is one. An import counts wherever it stands: under
-TYPE_CHECKING and inside functions too. A folder is the package that directly holds a module.
+walks among them the package runs in a separate process. ``--svg`` writes the picture of the rooms. ``--check`` names
+each breach of the rules below and ends with status 1 if there is one. Imports count wherever they are, also under
+TYPE_CHECKING and inside functions. A folder is the package that directly contains a module.
 
-- What is imported exists, no module imports itself by a detour, and no two folders import each other.
-- A folder holds at most MODULES_PER_FOLDER modules, its ``__init__`` not counted.
-- No module is named in a string by a folder that it is built on (an import upwards in disguise), and no name of a
-  module is put together outside the doors of the package (DOORS).
-- Classes are at most CLASS_DEPTH deep; one without a base of ours is 1 deep. They are abstract or final: a class that
-  another of ours extends names ABC or Protocol among its bases, has an abstract member, or is a mixin (no base, no
-  ``__init__``), and is never made itself. Named tuples and configs, which only list fields, exceptions, and documented
-  constructors, which stand on a learner each, are exempt.
+- Imported modules exist, there are no import cycles, and no two folders import each other.
+- A folder has at most MODULES_PER_FOLDER modules, not counting its ``__init__``.
+- No string names a module of a higher folder (an import upwards in disguise), and no name of a module is composed
+  outside the doors of the package (DOORS).
+- Class hierarchies are at most CLASS_DEPTH deep; a class without a base of metaroll has depth 1. A class is abstract or
+  final: if another class of metaroll extends it, it names ABC or Protocol among its bases, has an abstract member, or
+  is a mixin (no base, no ``__init__``), and is never instantiated. Exempt are named tuples and configs, which only list
+  fields, exceptions, and documented constructors, each of which extends a learner.
 - Outside ADAPTERS, literal names are probed (``getattr(x, "name", ...)``, ``hasattr(x, "name")``) fewer than PROBES
   times.
-- An algorithm's name, in an identifier or a string, stands in its own modules, in those that list all algorithms
-  (ALGORITHM_LISTS), and in DOCUMENTED names; nowhere else.
-- What can go wrong has one way: files are opened, parsed and removed, and processes started, only in the rooms of
-  ONE_WAY; whatever stands elsewhere is listed in ELSEWHERE with its reason. Names are resolved through imports and
+- The name of an algorithm, in an identifier or a string, occurs only in its own modules, in those that list all
+  algorithms (ALGORITHM_LISTS), and in DOCUMENTED names.
+- There is one way for operations that can fail: files are opened, parsed and removed, and processes started, only in
+  the rooms of ONE_WAY; exceptions are listed in ELSEWHERE with their reasons. Names are resolved through imports and
   aliases, and count wherever they are mentioned, called or not.
-- No idea of ``counts.py`` stands in more places than it has: the ceilings of ``counts.json``, which only become lower.
+- No idea of ``counts.py`` occurs in more places than its ceiling in ``counts.json`` allows; ceilings are only lowered.
 - The committed picture is the one that ``--svg`` writes, and docs/counts.md the one that ``--page`` writes.
 """
 
@@ -51,9 +51,9 @@ PICTURE = ROOT / "docs" / "architecture.svg"
 MODULES_PER_FOLDER = 20
 CLASS_DEPTH = 3
 CONFIG = ("metaroll.config", "Config")
-"""What lists fields, with its subclasses."""
+"""The base of all configs, which only list fields."""
 CONSTRUCTORS = "metaroll.compat.constructors"
-"""Documented constructors, each over a learner."""
+"""Documented constructors, each of which extends a learner."""
 PROBES = 60
 
 ADAPTERS = {
@@ -88,7 +88,7 @@ ADAPTERS = {
     "tasks/task_sampler.py": "environments of users",
     "tasks/updates.py": "environments of users and what makes them",
 }
-"""The modules that talk to objects whose classes are not ours, with the objects that they talk to."""
+"""The modules that use objects of classes outside metaroll, with these objects."""
 
 ALGORITHM = re.compile(
     r"(?:(?<![A-Za-z])|(?<=[a-z])(?=[A-Z]))(?i:(pearl|maml|promp(?!t)|ppo|epopt|distill|rl2|(?:hill_?)?climbing))"
@@ -106,10 +106,10 @@ ALGORITHM_LISTS = (
     "lab/inferring/sim2real.py",
 )
 DOCUMENTED = re.compile(r"\bPEARLWorker\b|\bProMP's\b")
-"""What holds an algorithm's name and means none: a worker of garage's samplers, and the library of that name."""
+"""Names that contain that of an algorithm but mean something else: a worker of garage, and the library ProMP."""
 
 DOORS = ("__init__.py", "compat/", "configs/__init__.py", "exports.py", "lab/cli/")
-"""Where a module may be imported by a name that is put together: the doors of the package."""
+"""The doors of the package, which may import a module by a composed name."""
 
 CONCRETE_PARENTS = {
     "DictIndexProxy": "documented: a step is a proxy of its sequence with more members",
@@ -122,16 +122,16 @@ CONCRETE_PARENTS = {
     "SimEnv": "documented: made from a model and a task; the systems of the catalog only bind theirs",
     "SimulatorSlots": "documented SimSlots is it, with the domain parameters of simulated systems",
 }
-"""Concrete classes that others extend, and why; one that is not needed is a breach: the list only becomes shorter."""
+"""Concrete classes that others extend, with reasons; an entry that is not needed is a breach, so the list shrinks."""
 
 UPWARDS = {"tasks/domain_access.py": "metaroll.envs.mujoco.model_params"}
-"""Modules that name one above them: a model of MuJoCo, which any environment may hold, is reached through its door.
+"""Modules that name a higher one: any environment may hold a model of MuJoCo, which is read through its door.
 
 The list may only become shorter.
 """
 
 ONE_WAY = {
-    "reads a file in a format": (
+    "reads a file format": (
         ("data/doors/",),
         r"(numpy\.(load|memmap|fromfile|loadtxt|genfromtxt)|numpy\.lib\.format\.(read_\w+|open_memmap))"
         r"|json\.(load|loads|JSONDecoder)|yaml\.\w*(load|Loader|parse|scan|compose)\w*|csv\.\w*[rR]eader|(zipfile|gzip|bz2|lzma|tarfile)\.\w+"
@@ -143,7 +143,7 @@ ONE_WAY = {
         r"open|(os|io|codecs)\.(open|fdopen|open_code)|os\.(read|pread)|\.(read_text|read_bytes|write_text|write_bytes|open)"
         r"|mmap\.mmap|fileinput\.\w+",
     ),
-    "removes or cuts": (
+    "removes or moves files": (
         ("data/folders/",),
         r"shutil\.(rmtree|move|copytree|copy\w*)|os\.(remove|unlink|rmdir|removedirs|rename|renames|replace|truncate|ftruncate)"
         r"|\.(unlink|rmdir|rmtree|rename)",
@@ -154,7 +154,7 @@ ONE_WAY = {
         r"|concurrent\.futures\.(ProcessPoolExecutor|process(\.\w+)*)|(joblib|loky)(\.\w+)*",
     ),
 }
-"""What is done -> the rooms that are its one way, and the names that do it; ``.name``: a method of any object."""
+"""Operation -> the rooms where it is allowed, and a pattern of names; ``.name`` is a method of any object."""
 
 _DESCRIPTOR = "a descriptor of the system, no file of anybody"
 _OWN_TEXT = "a file of this package"
@@ -187,38 +187,40 @@ ELSEWHERE = {
     ("training/store/ownership.py", "os.unlink"): _KEY,
     ("training/store/row_files.py", "open"): _GROWS,
 }
-"""(module, name) of ONE_WAY that stands elsewhere, and why; one that is not needed is a breach."""
+"""(module, name) of exceptions to ONE_WAY -> reason; an entry that is not needed is a breach."""
 
 
 # ------------------------------------------------------------------------------------------------ graphs
 def reachable(graph: dict[str, set[str]]) -> dict[str, set[str]]:
-    """Node -> all nodes that it leads to in one step or more."""
-    wide = {node: set(others) for node, others in graph.items()}
-    for middle in wide:
-        for others in wide.values():
+    """Node -> all nodes that are reachable from it in one or more steps."""
+    closure = {node: set(others) for node, others in graph.items()}
+    for middle in closure:
+        for others in closure.values():
             if middle in others:
-                others |= wide[middle]
-    return wide
+                others |= closure[middle]
+    return closure
 
 
 def cycles(graph: dict[str, set[str]]) -> list[list[str]]:
-    """The groups of nodes that lead to one another."""
-    wide = reachable(graph)
+    """The groups of nodes that are reachable from one another."""
+    closure = reachable(graph)
     groups = {
-        tuple(sorted(other for other in wide[node] if node in wide[other])) for node in wide if node in wide[node]
+        tuple(sorted(other for other in closure[node] if node in closure[other]))
+        for node in closure
+        if node in closure[node]
     }
     return [list(group) for group in sorted(groups)]
 
 
 # ------------------------------------------------------------------------------------------------ rules
 def import_breaches(source: Source) -> Iterator[str]:
-    """Modules that there are not, cycles of modules, folders that import each other, and folders that are too full."""
+    """Missing modules, cycles of modules, folders that import each other, and folders that are too full."""
     package = min(source.modules, key=len)
     for module in source.modules.values():
         for node in module.nodes:
             name = node.module if isinstance(node, ast.ImportFrom) and not node.level else None
             if name and name.partition(".")[0] == package and name not in source.modules:
-                yield f"{module.path} imports {name}, which there is not"
+                yield f"{module.path} imports {name}, which does not exist"
     for group in cycles(source.imports):
         yield f"import cycle: {', '.join(group)}"
     for folder, others in sorted(source.folder_imports.items()):
@@ -234,7 +236,7 @@ def import_breaches(source: Source) -> Iterator[str]:
 
 
 def string_import_breaches(source: Source) -> Iterator[str]:
-    """Modules named in strings by a folder that theirs is built on, and names put together outside the doors."""
+    """Modules named in strings by a lower folder, and names of modules composed outside the doors."""
     above = reachable(source.folder_imports)
     needed: set[str] = set()
     for module in source.modules.values():
@@ -247,18 +249,18 @@ def string_import_breaches(source: Source) -> Iterator[str]:
                 if UPWARDS.get(module.path) == name:
                     needed.add(module.path)
                     continue
-                yield f"{module.path} names {name} in a string, which is above it"
+                yield f"{module.path} names {name} in a string, which is in a higher folder"
         for node in module.nodes:
             if isinstance(node, ast.Call) and node.args and ast.unparse(node.func).endswith("import_module"):
                 head = node.args[0].values[0] if isinstance(node.args[0], ast.JoinedStr) else None
                 if isinstance(head, ast.Constant) and str(head.value).startswith("metaroll"):
-                    yield f"{module.path} imports a module of ours by a name that it puts together"
-    yield from (f"{path} names nothing above it any more: take it out of UPWARDS" for path in UPWARDS.keys() - needed)
+                    yield f"{module.path} imports a module of metaroll by a composed name"
+    yield from (f"{path} no longer names a higher module: remove it from UPWARDS" for path in UPWARDS.keys() - needed)
 
 
 @dataclass
 class Class:
-    """A class of ours: where it stands, the keys (module, name) of its bases, whether it is abstract, or exempt."""
+    """A class of metaroll: its place, the keys (module, name) of its bases, whether it is abstract, or exempt."""
 
     where: str
     bases: list[tuple[str, str]]
@@ -267,8 +269,8 @@ class Class:
 
 
 def classes_of(source: Source) -> dict[tuple[str, str], Class]:
-    """(module, name) -> class, for the classes that stand at the top of a module."""
-    found = {}
+    """(module, name) -> class, for the classes at the top level of modules."""
+    classes = {}
     for module in source.modules.values():
         names: dict[str, tuple[str, str]] = {}
         for node in module.nodes:
@@ -283,8 +285,8 @@ def classes_of(source: Source) -> dict[tuple[str, str], Class]:
                 first, _, last = head.rpartition(".")
                 bases.append((names.get(first, (first, ""))[0], last) if first else names.get(head, ("", head)))
             where = f"{module.path}: {node.name}"
-            found[module.name, node.name] = Class(where, bases, *_kind_of(node, {name for _, name in bases}))
-    return found
+            classes[module.name, node.name] = Class(where, bases, *_kind_of(node, {name for _, name in bases}))
+    return classes
 
 
 def _kind_of(node: ast.ClassDef, bases: set[str]) -> tuple[bool, bool]:
@@ -297,11 +299,11 @@ def _kind_of(node: ast.ClassDef, bases: set[str]) -> tuple[bool, bool]:
 
 
 def class_breaches(source: Source) -> Iterator[str]:
-    """Class chains that are too long, and concrete classes that are extended."""
+    """Class hierarchies that are too deep, and concrete classes that are extended."""
     classes = classes_of(source)
     nodes = (node for module in source.modules.values() for node in module.nodes)
     calls = (node.func for node in nodes if isinstance(node, ast.Call))
-    made = {call.id if isinstance(call, ast.Name) else getattr(call, "attr", "") for call in calls}
+    called = {call.id if isinstance(call, ast.Name) else getattr(call, "attr", "") for call in calls}
     needed: set[str] = set()
 
     def is_record(key: tuple[str, str]) -> bool:
@@ -320,18 +322,18 @@ def class_breaches(source: Source) -> Iterator[str]:
             yield f"{entry.where} is {depth(key)} classes deep, at most {CLASS_DEPTH}"
         for base in entry.bases:
             parent = classes.get(base)
-            if parent is None or parent.is_exempt or is_record(base) or (parent.is_abstract and base[1] not in made):
+            if parent is None or parent.is_exempt or is_record(base) or (parent.is_abstract and base[1] not in called):
                 continue
             if base[1] in CONCRETE_PARENTS:
                 needed.add(base[1])
             else:
-                yield f"{entry.where} extends {base[1]}, which is concrete: abstract or final"
+                yield f"{entry.where} extends {base[1]}, which is concrete: a class must be abstract or final"
     for name in sorted(CONCRETE_PARENTS.keys() - needed):
-        yield f"{name} is no concrete parent any more: take it out of CONCRETE_PARENTS"
+        yield f"{name} is no longer a concrete parent: remove it from CONCRETE_PARENTS"
 
 
 def probes(source: Source, *, everywhere: bool = False) -> list[str]:
-    """The probes of literal names, outside adapters unless ``everywhere``."""
+    """Probes of literal names, outside adapters unless ``everywhere``."""
     return [
         f"{module.path}:{node.lineno} {ast.unparse(node)}"
         for module in source.modules.values()
@@ -356,25 +358,25 @@ def algorithm_breaches(source: Source) -> Iterator[str]:
 
 
 def one_way_breaches(source: Source) -> Iterator[str]:
-    """Second ways to read, open, remove and start, and reasons that nothing needs any more."""
-    rules = {what: (rooms, re.compile(names)) for what, (rooms, names) in ONE_WAY.items()}
+    """Second ways to read, open, remove and start, and entries of ELSEWHERE that are no longer needed."""
+    rules = {operation: (rooms, re.compile(names)) for operation, (rooms, names) in ONE_WAY.items()}
     needed: set[tuple[str, str]] = set()
     for module in source.modules.values():
         for line, name in resolved(module):
-            for what, (rooms, names) in rules.items():
+            for operation, (rooms, names) in rules.items():
                 if module.path.startswith(rooms) or not names.fullmatch(name):
                     continue
                 if (module.path, name) in ELSEWHERE:
                     needed.add((module.path, name))
                 else:
-                    yield f"{module.path} (line {line}) {what} by {name}: only {', '.join(rooms)} may"
+                    yield f"{module.path} (line {line}) {operation} by {name}: only {', '.join(rooms)} may"
     for path, name in sorted(ELSEWHERE.keys() - needed):
-        yield f"{path} does not use {name}: take it out of ELSEWHERE"
+        yield f"{path} does not use {name}: remove it from ELSEWHERE"
 
 
 def breaches(source: Source) -> list[str]:
     """All breaches of the rules, in a fixed order."""
-    found = [
+    messages = [
         *import_breaches(source),
         *string_import_breaches(source),
         *class_breaches(source),
@@ -383,16 +385,16 @@ def breaches(source: Source) -> list[str]:
     ]
     counted = probes(source)
     if len(counted) >= PROBES:
-        found.append(
+        messages.append(
             f"{len(counted)} probes of literal names outside adapters, fewer than {PROBES} allowed: declare the member "
             "in the contract with a default:" + "".join(f"\n    {probe}" for probe in counted)
         )
-    return found
+    return messages
 
 
 # ------------------------------------------------------------------------------------------------ figures
 def used_once(module: Module) -> int:
-    """How many private functions and methods are used in one place only."""
+    """Number of private functions and methods that are used in one place only."""
     uses = Counter(
         node.id if isinstance(node, ast.Name) else node.attr
         for node in module.nodes
@@ -403,7 +405,7 @@ def used_once(module: Module) -> int:
 
 
 def figures(source: Source, package: Path) -> dict[str, int | str]:
-    """What the table says, by name."""
+    """Figures of the structure, by name."""
     modules = list(source.modules.values())
     raises = sum(isinstance(node, ast.Raise) for module in modules for node in module.nodes)
     return {
@@ -443,10 +445,12 @@ text { font-family: sans-serif; font-size: 12px; fill: #1f2937; }
 <defs><marker id="head" markerWidth="8" markerHeight="8" refX="7" refY="4" orient="auto">
 <path d="M0,0 L8,4 L0,8 z" fill="#2563eb"/></marker></defs>"""
 FOUNDATION = "checks, errors, seeding, types"
+Place = tuple[float, float, float, float]
+"""Left, top, width and height of a box."""
 
 
 def rooms_of(source: Source) -> tuple[dict[str, dict[str, int]], dict[str, set[str]]]:
-    """Room -> its folders with their numbers of modules ("": the room itself); and room -> rooms that it imports."""
+    """Room -> its folders with their numbers of modules ("" for the room itself); and room -> rooms that it imports."""
     rooms: dict[str, dict[str, int]] = {}
     below: dict[str, set[str]] = {}
     for folder, modules in sorted(source.folders.items()):
@@ -455,13 +459,18 @@ def rooms_of(source: Source) -> tuple[dict[str, dict[str, int]], dict[str, set[s
         rooms.setdefault(room, {})[inner] = sum(module.path != "__main__.py" for module in modules)
         others = {other.partition("/")[0] or FOUNDATION for other in source.folder_imports[folder]}
         below.setdefault(room, set()).update(others - {room})
-    if "compat" in below:  # it exports names of all rooms, which it imports by name when they are used
-        below["compat"] = below.keys() - {"lab", "compat", "contrib"}
+    # These two export names of other rooms, imported by name when they are used.
+    lazy = {"compat", "plugins"} & {module.folder for module in source.modules.values()}
+    for room in lazy:
+        rooms.setdefault(room, {"": 1})  # the tables of names are in `__init__.py`, which is not counted elsewhere
+        below[room] = below.keys() - {"lab", "contrib", "compat", "plugins"}
+    if "contrib" in below:
+        below["contrib"] |= lazy & {"plugins"}
     return rooms, below
 
 
 def rows_of(below: dict[str, set[str]]) -> list[list[str]]:
-    """Rooms in rows, the highest first: each stands just above the highest one that it imports."""
+    """Rooms in rows, the highest first: each is just above the highest room that it imports."""
     heights: dict[str, int] = {}
     while len(heights) < len(below):
         known = len(heights)
@@ -473,9 +482,10 @@ def rows_of(below: dict[str, set[str]]) -> list[list[str]]:
     return [sorted(room for room in below if heights[room] == row) for row in range(max(heights.values()), -1, -1)]
 
 
-def places_of(rooms: dict[str, dict[str, int]], rows: list[list[str]]) -> dict[str, tuple[float, float, float, float]]:
+def places_of(rooms: dict[str, dict[str, int]], rows: list[list[str]]) -> dict[str, Place]:
     """Room -> left, top, width and height of its box."""
-    places, top = {}, float(MARGIN)
+    places: dict[str, Place] = {}
+    top = float(MARGIN)
     for row in rows:
         lines = {room: -(-sum(map(bool, rooms[room])) // FOLDERS_PER_LINE) for room in row}
         widest = {room: min(FOLDERS_PER_LINE, sum(map(bool, rooms[room]))) for room in row}
@@ -490,10 +500,10 @@ def places_of(rooms: dict[str, dict[str, int]], rows: list[list[str]]) -> dict[s
 
 
 def picture(source: Source) -> str:
-    """The rooms as an SVG: a box stands above all that it imports; arrows that others imply are left out."""
+    """The rooms as an SVG: a box is above all that it imports; arrows that follow from others are left out."""
     rooms, below = rooms_of(source)
     rows = rows_of(below)
-    places, wide = places_of(rooms, rows), reachable(below)
+    places, closure = places_of(rooms, rows), reachable(below)
     height = max(top + tall for _, top, _, tall in places.values()) + MARGIN
     parts = [
         "<!-- written by tools/architecture.py; do not edit -->",
@@ -502,20 +512,39 @@ def picture(source: Source) -> str:
         f'<rect width="{WIDTH}" height="{height:g}" fill="#ffffff"/>',
     ]
     for room, others in sorted(below.items()):
-        direct = sorted(other for other in others if not any(other in wide[third] for third in others))
-        parts += [_arrow(places[room], places[other]) for other in direct]
+        direct = sorted(other for other in others if not any(other in closure[third] for third in others))
+        parts += [_arrow(places[room], places[other], places.values()) for other in direct]
     for room, folders in rooms.items():
         parts += _room(room, folders, *places[room])
     return "\n".join([*parts, "</svg>", ""])
 
 
-def _arrow(upper: tuple[float, float, float, float], lower: tuple[float, float, float, float]) -> str:
-    """From the bottom of one box to the top of another, straight down where they overlap."""
+def _arrow(upper: Place, lower: Place, boxes: Iterable[Place]) -> str:
+    """An arrow from the bottom of one box to the top of another: vertical if they overlap, and around boxes between."""
     left, right = max(upper[0], lower[0]), min(upper[0] + upper[2], lower[0] + lower[2])
     begin = end = (left + right) / 2
     if left >= right:
         begin, end = upper[0] + upper[2] / 2, lower[0] + lower[2] / 2
-    return f'<path class="arrow" d="M{begin:g},{upper[1] + upper[3]:g} L{end:g},{lower[1]:g}"/>'
+    top, bottom = upper[1] + upper[3], lower[1]
+    between: dict[float, list[Place]] = {}
+    for box in boxes:
+        if top < box[1] < bottom:
+            between.setdefault(box[1], []).append(box)
+    points = [(begin, top)]
+    for row_top, row in sorted(between.items()):
+        row_bottom = row_top + max(box[3] for box in row)
+        straight = begin + (end - begin) * ((row_top + row_bottom) / 2 - top) / (bottom - top)
+        x = _free(straight, row)
+        points += [(x, row_top - 6), (x, row_bottom + 6)]
+    points.append((end, bottom))
+    return f'<path class="arrow" d="M{" L".join(f"{x:g},{y:g}" for x, y in points)}"/>'
+
+
+def _free(x: float, row: Iterable[Place]) -> float:
+    """The nearest horizontal position that is 12 away from every box of a row."""
+    edges = [(left - 12, left + width + 12) for left, _, width, _ in row]
+    open_to = [x, *(edge for pair in edges for edge in pair)]
+    return min((p for p in open_to if not any(a < p < b for a, b in edges)), key=lambda p: abs(p - x))
 
 
 def _room(room: str, folders: dict[str, int], left: float, top: float, width: float, height: float) -> list[str]:
@@ -524,7 +553,7 @@ def _room(room: str, folders: dict[str, int], left: float, top: float, width: fl
     parts = [
         f'<rect class="room" x="{left:g}" y="{top:g}" width="{width:g}" height="{height:g}" rx="6"/>',
         f'<text class="name" x="{left + 12:g}" y="{top + 20:g}">{escape(room)}</text>',
-        f'<text class="small" x="{left + 12:g}" y="{top + 36:g}">{count} modules</text>',
+        f'<text class="small" x="{left + 12:g}" y="{top + 36:g}">{count} module{"s" * (count != 1)}</text>',
     ]
     for i, (name, size) in enumerate((name, size) for name, size in folders.items() if name):
         x = left + 12 + i % FOLDERS_PER_LINE * (FOLDER_WIDTH + 8)
@@ -538,71 +567,71 @@ def _room(room: str, folders: dict[str, int], left: float, top: float, width: fl
 
 
 def main(arguments: Iterable[str] | None = None) -> int:
-    """The exit status."""
+    """Run the command line; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="name each breach; exit status 1 if there is one")
     parser.add_argument("--svg", type=Path, help="write the picture of the rooms to this file")
-    parser.add_argument("--source", type=Path, default=SOURCE, help="the folder of the package, or of a checkout")
-    parser.add_argument("--counts", action="store_true", help="print what is counted, its meaning and where it stands")
+    parser.add_argument("--source", type=Path, default=SOURCE, help="folder of the package, or of a checkout")
+    parser.add_argument("--counts", action="store_true", help="print each count, its meaning and its places")
     parser.add_argument("--json", action="store_true", help="print the counts as one JSON object")
-    parser.add_argument("--record", metavar="COMMIT", help="keep the counts in counts.json, as those of this commit")
-    parser.add_argument("--lower", action="store_true", help="lower the ceilings in counts.json to today's figures")
+    parser.add_argument("--record", metavar="COMMIT", help="store the counts in counts.json under this commit")
+    parser.add_argument("--lower", action="store_true", help="lower the ceilings in counts.json to the current figures")
     parser.add_argument("--page", action="store_true", help="write docs/counts.md")
-    chosen = parser.parse_args(None if arguments is None else list(arguments))
-    package = chosen.source.resolve()
+    args = parser.parse_args(None if arguments is None else list(arguments))
+    package = args.source.resolve()
     package = package / "src" / "metaroll" if (package / "src" / "metaroll").is_dir() else package
     if not (package / "__init__.py").is_file():
-        parser.error(f"--source must be the folder of a package or a checkout with src/metaroll, got {chosen.source}")
+        parser.error(f"--source must be the folder of a package or a checkout with src/metaroll, got {args.source}")
     source = Source.read(package)
-    if chosen.svg:
-        chosen.svg.write_text(picture(source), encoding="utf-8")
-    if chosen.check:
-        found = breaches(source)
+    if args.svg:
+        args.svg.write_text(picture(source), encoding="utf-8")
+    if args.check:
+        messages = breaches(source)
         if package == SOURCE:
-            found += _committed_breaches(source)
-        print("\n".join(found))
-        return 1 if found else 0
-    if not chosen.svg:
-        _count(source, package, chosen)
+            messages += _committed_breaches(source)
+        print("\n".join(messages))
+        return 1 if messages else 0
+    if not args.svg:
+        _count(source, package, args)
     return 0
 
 
 def _committed_breaches(source: Source) -> list[str]:
-    """What is out of date in the files that are written from the source, and ideas beyond their ceilings."""
+    """Generated files that are out of date, and ideas above their ceilings."""
     record = counts.Record.load()
-    found = [*counts.ratchet(record, counts.where(source, probes(source))), *counts.core_breaches(source)]
+    messages = [*counts.ratchet(record, counts.where(source, probes(source))), *counts.core_breaches(source)]
     if not PICTURE.exists() or PICTURE.read_text(encoding="utf-8") != picture(source):
-        found.append(f"{PICTURE.name} is out of date: python tools/architecture.py --svg docs/{PICTURE.name}")
+        messages.append(f"{PICTURE.name} is out of date: python tools/architecture.py --svg docs/{PICTURE.name}")
     if not counts.PAGE.exists() or counts.PAGE.read_text(encoding="utf-8") != counts.page(record):
-        found.append(f"{counts.PAGE.name} is out of date: python tools/architecture.py --page")
-    return found
+        messages.append(f"{counts.PAGE.name} is out of date: python tools/architecture.py --page")
+    return messages
 
 
-def _count(source: Source, package: Path, chosen: argparse.Namespace) -> None:
-    """Print, keep or write what is counted, as the options say."""
+def _count(source: Source, package: Path, args: argparse.Namespace) -> None:
+    """Print, store or write the counts, as the options say."""
     record, known = counts.Record.load(), probes(source)
-    if chosen.lower or chosen.page:
-        if chosen.lower:
+    if args.lower or args.page:
+        if args.lower:
             record = counts.lowered(record, counts.where(source, known))
             record.save()
         counts.PAGE.write_text(counts.page(record), encoding="utf-8")
         return
-    figures_now = counts.measured(source, known, package)
-    if chosen.record:
-        record.commits[chosen.record] = figures_now
+    current = counts.measured(source, known, package)
+    if args.record:
+        record.commits[args.record] = current
         record.save()
         counts.PAGE.write_text(counts.page(record), encoding="utf-8")
-    elif chosen.json:
-        print(json.dumps(figures_now, ensure_ascii=False))
-    elif chosen.counts:
+    elif args.json:
+        print(json.dumps(current, ensure_ascii=False))
+    elif args.counts:
         cases = counts.where(source, known)
         for name, count in counts.COUNTS.items():
-            print(f"{name}: {count.text(figures_now[name]) or 'not known'}\n  {count.meaning}")
+            print(f"{name}: {count.text(current[name]) or 'not known'}\n  {count.meaning}")
             print("".join(f"    {case}\n" for case in cases.get(name, ())), end="")
     else:
         for name, value in figures(source, package).items():
             print(f"{name:55} {value if isinstance(value, str) else format(value, '8,')}")
-        print(f"\n{counts.table(record, figures_now)}")
+        print(f"\n{counts.table(record, current)}")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""``src/metaroll/compat/constructors.py``: documented constructors, with real parameters, on top of configs.
+"""Generates ``src/metaroll/compat/constructors.py``: documented constructors with real parameters, based on configs.
 
-Their names and defaults are those of the documents (``tests/contract/documented_api.json``), their types and texts
-those of the fields of the config that they become; what a field is called in the documents is in ``metaroll.concepts``.
+Names and defaults of parameters are those of the documents (``tests/contract/documented_api.json``). Types and texts
+are those of the config fields that they set; ``metaroll.concepts`` knows the documented names of fields.
 
-python tools/constructors.py --write   write it
-python tools/constructors.py --check   1 if it is out of date, 0 otherwise
+python tools/constructors.py --write   write the module
+python tools/constructors.py --check   status 1 if it is out of date, 0 otherwise
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ class Constructor:
     """One documented class.
 
     Attributes:
-        name: Its name.
-        documented: Its keywords, where ``documented_api.json`` does not list them.
-        base: Module and class that it stands on, ``module:Class``.
-        config: Module and class of the config that its numbers become.
+        name: Name of the class.
+        documented: Its keywords, if ``documented_api.json`` does not list them.
+        base: Module and class that it extends, ``module:Class``.
+        config: Module and class of the config that its parameters set.
         about: Further lines of its docstring.
-        first: First line; empty: that of ``base``.
+        first: First line of its docstring; if empty, that of ``base``.
         hidden: Fields of the config that it does not offer.
         kept: Parameters that only become attributes: name -> type, default and text.
-        abstract: Methods of ``base`` that a subclass must write.
-        generic: ``base`` is generic in its config.
-        before: Statements before that of ``base`` is called.
+        abstract: Methods of ``base`` that a subclass must implement.
+        generic: Whether ``base`` is generic in its config.
+        before: Statements before the call of the constructor of ``base``.
         defaults: Defaults that are objects: name -> expression.
-        imports: Statements that such expressions, and annotations, need.
+        imports: Import statements that these expressions and annotations need.
     """
 
     name: str
@@ -74,10 +74,10 @@ CONSTRUCTORS: tuple[Constructor, ...] = (
         name="OffPolicyRLAlgorithm",
         base="metaroll.learners.off_policy.base:OffPolicyLearner",
         config="metaroll.learners.off_policy.configs:OffPolicyConfig",
-        first="Base of off-policy learners of others: see ``OffPolicyLearner``, with the constructor of metarl.",
+        first="Base of off-policy learners of users: see ``OffPolicyLearner``, with the constructor of metarl.",
         about=(
-            "A subclass says in ``train_once`` how it learns. Its own attributes must exist before it calls the "
-            "constructor here, which ends with ``init_opt()``; ``state_parts`` names those that it learns, for "
+            "A subclass implements learning in ``train_once``. Its own attributes must exist before it calls this "
+            "constructor, which ends with ``init_opt()``; ``state_parts`` names the attributes that it learns, for "
             "snapshots (``metaroll.plugins.parts``)."
         ),
         hidden=("replay_size",),
@@ -86,7 +86,7 @@ CONSTRUCTORS: tuple[Constructor, ...] = (
             "n_eval_trajs": (
                 "int | None",
                 "None",
-                "Episodes of an evaluation, where the runner was given no evaluator.",
+                "Episodes of an evaluation, if the runner was given no evaluator.",
             ),
         },
         abstract=("train_once",),
@@ -97,7 +97,7 @@ CONSTRUCTORS: tuple[Constructor, ...] = (
         base="metaroll.learners.evolution:CEM",
         config="metaroll.learners.evolution_configs:CEMLearnerConfig",
         about="The constructor is that of metarl.",
-        kept={"baseline": ("Any", "", "Kept for code written for metarl; nothing is learned from it.")},
+        kept={"baseline": ("Any", "", "Kept as an attribute for code written for metarl; not used.")},
         imports=(
             "from metaroll.functional.search.multi_start import Starts",
             "from metaroll.learners.trials import Trials",
@@ -109,7 +109,7 @@ CONSTRUCTORS: tuple[Constructor, ...] = (
         base="metaroll.learners.evolution:CMAES",
         config="metaroll.learners.evolution_configs:CMAESLearnerConfig",
         about="The constructor is that of metarl.",
-        kept={"baseline": ("Any", "", "Kept for code written for metarl; nothing is learned from it.")},
+        kept={"baseline": ("Any", "", "Kept as an attribute for code written for metarl; not used.")},
     ),
     Constructor(
         name="PEARL",
@@ -135,19 +135,19 @@ CONSTRUCTORS: tuple[Constructor, ...] = (
             "n_test_rollouts=1, prefix='MetaTest', test_task_names=None, worker_class=DefaultWorker, worker_args=None"
         ),
         about=(
-            "The constructor is that of garage; which episodes there are is told in "
-            "``metaroll.training.evaluation.meta_evaluator``."
+            "The constructor is that of garage; ``metaroll.training.evaluation.meta_evaluator`` describes the "
+            "episodes of an evaluation."
         ),
         kept={
             "worker_class": (
                 "type[Worker] | None",
                 "",
-                "``DefaultWorker`` or ``PEARLWorker``, whose behavior the rollout engine has.",
+                "``DefaultWorker`` or ``PEARLWorker``, whose behavior the rollout engine reproduces.",
             ),
             "worker_args": (
                 "Mapping[str, Any] | None",
                 "",
-                "Further arguments of the worker, of which ``deterministic`` replaces the one below.",
+                "Further arguments of the worker; its ``deterministic`` replaces the one below.",
             ),
         },
         before=("deterministic = evaluates_deterministically(worker_class, worker_args, deterministic)",),
@@ -166,21 +166,21 @@ class _Parameter:
     default: str
     text: str
     field: str = ""
-    """Field of the config that it becomes; empty: it is handed on, or kept."""
+    """Field of the config that it sets; if empty, it is passed to the base or kept."""
     keyword: str = ""
-    """Parameter of the base that it is handed on as."""
+    """Parameter of the base to which it is passed."""
 
     @property
     def read(self) -> str:
-        """What the base calls it."""
+        """Its name in the base."""
         return self.field or self.keyword
 
 
 def module_text() -> str:
-    """The whole module."""
+    """The text of the module."""
     documented = {entry["name"]: entry for entry in json.loads(_DOCUMENTED.read_text("utf-8"))}
     classes = [
-        _class_text(one, _listed(one.documented) if one.documented else documented[one.name]["params"])
+        _class_text(one, _keywords_of(one.documented) if one.documented else documented[one.name]["params"])
         for one in CONSTRUCTORS
     ]
     targets = sorted({target for one in CONSTRUCTORS for target in (one.base, one.config)})
@@ -191,7 +191,8 @@ def module_text() -> str:
         repr(one.name) for one in sorted(CONSTRUCTORS, key=lambda one: (not one.name.isupper(), one.name))
     )
     text = (
-        '"""Documented constructors: their names and defaults, over configs; written by tools/constructors.py."""\n\n'
+        '"""Documented constructors, with their names and defaults, on configs; written by tools/constructors.py."""'
+        "\n\n"
         "from __future__ import annotations\n\n"
         "from abc import abstractmethod\nfrom collections.abc import Callable, Mapping, Sequence\n"
         "from typing import Any, ClassVar, Literal\n\n"
@@ -202,15 +203,15 @@ def module_text() -> str:
     return _formatted(text)
 
 
-def _listed(parameters: str) -> list[dict[str, Any]]:
-    """Keywords of a signature, as ``documented_api.json`` has them."""
+def _keywords_of(parameters: str) -> list[dict[str, Any]]:
+    """Keywords of a signature, in the form of ``documented_api.json``."""
     arguments = ast.parse(f"lambda {parameters}: None", mode="eval").body.args  # type: ignore[attr-defined]
     pairs = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
     return [{"name": one.arg, "default": ast.unparse(default), "kwonly": True} for one, default in pairs]
 
 
 def _import(target: str, is_base: bool) -> str:
-    """A base may have the name of the class that stands on it."""
+    """The import of a base or config; a base may have the name of the class that extends it."""
     module, _, name = target.partition(":")
     return f"from {module} import {name}" + (f" as {_as_base(name)}" if is_base else "")
 
@@ -220,7 +221,7 @@ def _as_base(name: str) -> str:
 
 
 def _formatted(text: str) -> str:
-    """As ``make format`` leaves it."""
+    """The text as ``make format`` formats it."""
     for command in (["check", "--fix-only", "--quiet", "--select", "F401,I"], ["format", "--quiet"]):
         ruff = [str(Path(sys.executable).with_name("ruff")), *command, "--stdin-filename", str(TARGET), "-"]
         text = subprocess.run(ruff, input=text, capture_output=True, text=True, check=True, cwd=ROOT).stdout
@@ -230,22 +231,22 @@ def _formatted(text: str) -> str:
 def _class_text(constructor: Constructor, documented: Sequence[dict[str, Any]]) -> str:
     base, config = _loaded(constructor.base), _loaded(constructor.config)
     positional, keywords = _parameters(constructor, documented, base, config)
-    handed = [p for p in (*positional, *keywords) if p.keyword]
-    first = f"{handed[0].name}, " if positional else ""
-    rest = "".join(f", {p.keyword}={p.name}" for p in handed[bool(first) :])
+    passed = [p for p in (*positional, *keywords) if p.keyword]
+    first = f"{passed[0].name}, " if positional else ""
+    rest = "".join(f", {p.keyword}={p.name}" for p in passed[bool(first) :])
     of_config = "".join(f"{p.name!r}: {p.name}, " for p in (*positional, *keywords) if p.field)
-    signature = ", ".join(["self", *map(_written, positional), "*", *map(_written, keywords)])
+    signature = ", ".join(["self", *map(_in_signature, positional), "*", *map(_in_signature, keywords)])
     kept = "".join(f"        self.{name} = {name}\n" for name in constructor.kept)
     parent = _as_base(base.__name__) + (f"[{config.__name__}]" if constructor.generic else "")
-    given = f"config_of({config.__name__}, None, {{{of_config}}})"
+    settings = f"config_of({config.__name__}, None, {{{of_config}}})"
     before = "".join(f"        {line}\n" for line in constructor.before)
-    body = f"{kept}{before}        super().__init__({first}{given}{rest})\n"
-    others = {p.keyword: p.name for p in handed if p.keyword != p.name}
+    body = f"{kept}{before}        super().__init__({first}{settings}{rest})\n"
+    others = {p.keyword: p.name for p in passed if p.keyword != p.name}
     known = ", ".join([config.__name__, *(f"{name}={called!r}" for name, called in others.items())])
     names = f"    names_given: ClassVar[Mapping[str, str]] = {others!r}\n\n" if others else ""
     hook = (
         "    @classmethod\n    def __subclasshook__(cls, kind: type) -> Any:\n"
-        '        """Learners of ours are of the documented class, whichever constructor has made them."""\n'
+        '        """Learners of metaroll are subclasses of the documented class, whichever constructor made them."""\n'
         f"        is_known = {_as_base(base.__name__)} in kind.__mro__ and cls is {constructor.name}\n"
         "        return True if is_known else NotImplemented\n\n"
     )
@@ -265,9 +266,9 @@ def _loaded(target: str) -> Any:
 def _parameters(
     constructor: Constructor, documented: Sequence[dict[str, Any]], base: Any, config: type[Config]
 ) -> tuple[list[_Parameter], list[_Parameter]]:
-    """Those that may be given by position, and those by keyword alone: the documented ones, then ours."""
+    """Positional parameters, and keyword-only ones: those that are documented, then those of metaroll."""
     options = {option.name: option for option in options_of(config) if option.name not in constructor.hidden}
-    taken = inspect.signature(base.__init__).parameters
+    accepted = inspect.signature(base.__init__).parameters
     texts = _texts_of(base)
     positional: list[_Parameter] = []
     keywords: list[_Parameter] = []
@@ -277,14 +278,14 @@ def _parameters(
         options_here = [field for field in (name, *_fields_of(name, options)) if field in options]
         if name in constructor.kept:
             kind, usual, text = constructor.kept[name]
-            made = _Parameter(name, kind, default or usual, text)
+            parameter = _Parameter(name, kind, default or usual, text)
         elif options_here:
             option = options[options_here[0]]
-            made = _Parameter(name, _annotation(option), default, option.help, option.name)
+            parameter = _Parameter(name, _annotation(option), default, option.help, option.name)
         else:
-            keyword = next(field for field in (name, *_fields_of(name, taken)) if field in taken)
-            made = _Parameter(name, str(taken[keyword].annotation), default, texts[keyword], keyword=keyword)
-        (keywords if entry["kwonly"] else positional).append(made)
+            keyword = next(field for field in (name, *_fields_of(name, accepted)) if field in accepted)
+            parameter = _Parameter(name, str(accepted[keyword].annotation), default, texts[keyword], keyword=keyword)
+        (keywords if entry["kwonly"] else positional).append(parameter)
     done = {p.read or p.name for p in (*positional, *keywords)}
     for option in options.values():
         if option.name not in done:
@@ -293,17 +294,17 @@ def _parameters(
     for name, (kind, usual, text) in constructor.kept.items():
         if name not in done:
             keywords.append(_Parameter(name, kind, usual, text))
-    for name, parameter in taken.items():
-        if name in ("self", "config", *done) or parameter.kind is parameter.VAR_KEYWORD:
+    for name, argument in accepted.items():
+        if name in ("self", "config", *done) or argument.kind is argument.VAR_KEYWORD:
             continue
-        default = "" if parameter.default is parameter.empty else repr(parameter.default)
+        default = "" if argument.default is argument.empty else repr(argument.default)
         default = constructor.defaults.get(name, default)
-        keywords.append(_Parameter(name, str(parameter.annotation), default, texts[name], keyword=name))
+        keywords.append(_Parameter(name, str(argument.annotation), default, texts[name], keyword=name))
     return positional, keywords
 
 
 def _fields_of(name: str, known: Container[str]) -> list[str]:
-    """The known fields that a documented name stands for."""
+    """The fields in ``known`` that a documented name means."""
     return [f for concept in CONCEPTS if name in concept.documented for f in concept.fields if f in known]
 
 
@@ -314,13 +315,13 @@ def _annotation(option: Option) -> str:
     return f"{base} | None" if option.optional else base
 
 
-def _written(parameter: _Parameter) -> str:
+def _in_signature(parameter: _Parameter) -> str:
     default = f" = {parameter.default}" if parameter.default else ""
     return f"{parameter.name}: {parameter.annotation}{default}"
 
 
 def _texts_of(base: Any) -> dict[str, str]:
-    """Name -> text of the ``Args`` of a class of ours; where it says ``See ...``, of a class that it stands on."""
+    """Name -> text, from ``Args`` of a class; texts ``See ...`` are replaced by those of classes that it extends."""
     texts: dict[str, str] = {}
     for one in base.__mro__[:-1]:
         for name, text in _own_texts(inspect.cleandoc(one.__doc__ or "")).items():
@@ -330,7 +331,7 @@ def _texts_of(base: Any) -> dict[str, str]:
 
 
 def _own_texts(docstring: str) -> dict[str, str]:
-    """The same of one docstring, which has one entry per name or list of names."""
+    """The same for one docstring, which has one entry per name or list of names."""
     texts: dict[str, str] = {}
     names: list[str] = []
     for line in docstring.partition("\nArgs:\n")[2].partition("\n\n")[0].splitlines():
@@ -349,10 +350,10 @@ def _docstring(constructor: Constructor, base: Any, parameters: Sequence[_Parame
     if constructor.about:
         lines += [*textwrap.wrap(constructor.about, _WIDTH - 4, initial_indent="    ", subsequent_indent="    "), ""]
     lines.append("    Args:")
-    words = {p.read: p.name for p in parameters if p.read and p.read != p.name}
-    pattern = re.compile(rf"\b({'|'.join(words)})\b")
+    renamed = {p.read: p.name for p in parameters if p.read and p.read != p.name}
+    pattern = re.compile(rf"\b({'|'.join(renamed)})\b")
     for p in parameters:
-        text = f"{p.name}: {pattern.sub(lambda match: words[match[0]], p.text)}".replace("null", "``None``")
+        text = f"{p.name}: {pattern.sub(lambda match: renamed[match[0]], p.text)}".replace("null", "``None``")
         lines += textwrap.wrap(text, _WIDTH, initial_indent=" " * 8, subsequent_indent=" " * 12)
     return "\n".join([*lines, '    """', ""])
 
@@ -370,14 +371,14 @@ def _abstract(base: Any, name: str) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the module, or say whether it is up to date."""
+    """Write the module, or check that it is up to date."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     action = parser.add_mutually_exclusive_group(required=True)
     action.add_argument("--write", action="store_true", help="write the module")
     action.add_argument("--check", action="store_true", help="compare it with configs and documents")
-    given = parser.parse_args(arguments)
+    args = parser.parse_args(arguments)
     text = module_text()
-    if given.write:
+    if args.write:
         TARGET.write_text(text, "utf-8")
         return 0
     if TARGET.is_file() and TARGET.read_text("utf-8") == text:

@@ -1,11 +1,11 @@
-"""Which documented names exist, where they live, and what they still lack: writes docs/coverage.md.
+"""Writes docs/coverage.md: which documented names exist, where they are defined, and what is missing.
 
 Usage: python tools/coverage_table.py [--check]     (--check writes nothing; exit status 1 if the file is out of date)
 
-The documented names are those of the five seed documents (tests/contract/documented_api.json). A name exists when the
-compat module of its seed offers it. It is `done` only when it is listed in DONE below *and* has every documented
-parameter (name, order, default) and member; without the claim it is `in part`, since signatures say nothing about
-behavior. A contract test fails when a name in DONE falls short or when the committed table is out of date.
+The documented names are those of the five seed documents (tests/contract/documented_api.json). A name exists if the
+compat module of its seed offers it. It is `done` only if it is listed in DONE below *and* has every documented
+parameter (name, order, default) and member. If it is not listed, it is `in part`, since signatures say nothing about
+behavior. A contract test fails if a name in DONE lacks something, or if the committed table is out of date.
 """
 
 from __future__ import annotations
@@ -109,13 +109,13 @@ DONE = {
         "to_format",
     },
 }
-"""Names of each seed whose behavior, too, is complete and tested."""
+"""Names of each seed whose behavior is complete and tested, too."""
 
 MISSING = object()
 
 
 class Row(NamedTuple):
-    """State of one documented name."""
+    """Status of one documented name."""
 
     seed: str
     name: str
@@ -131,7 +131,7 @@ def load_documented() -> list[dict[str, Any]]:
 
 
 def find(item: dict[str, Any]) -> Any:
-    """The object that is offered under a documented name, or MISSING."""
+    """The object with a documented name, or MISSING."""
     compat = importlib.import_module(f"metaroll.compat.{SEEDS[item['seed']][0]}")
     if item["name"] not in dir(compat):
         return MISSING
@@ -142,7 +142,7 @@ def find(item: dict[str, Any]) -> Any:
 
 
 def lacking(item: dict[str, Any], value: Any) -> list[str]:
-    """What ``value`` lacks of the documented ``item``: parameters, their order and defaults, members."""
+    """Differences of ``value`` from the documented ``item``: parameters, their order and defaults, members."""
     if item["kind"] == "constant":
         return [] if value == item["value"] else [f"value {item['value']!r}"]
     gaps = lacking_parameters(value, item["params"])
@@ -152,7 +152,7 @@ def lacking(item: dict[str, Any], value: Any) -> list[str]:
 
 
 def lacking_member(owner: type, member: dict[str, Any]) -> list[str]:
-    """What the member of ``owner`` lacks."""
+    """Differences of a member of ``owner`` from the documented one."""
     static = inspect.getattr_static(owner, member["name"], MISSING)
     is_data = member["kind"] in ("attribute", "property", "either")
     if static is MISSING:
@@ -168,7 +168,7 @@ def lacking_member(owner: type, member: dict[str, Any]) -> list[str]:
 
 
 def lacking_parameters(function: Any, documented: Sequence[dict[str, Any]]) -> list[str]:
-    """What the signature of ``function`` lacks of the documented parameters."""
+    """Differences of the signature of ``function`` from the documented parameters."""
     own = {name: p for name, p in inspect.signature(function).parameters.items() if name not in ("self", "cls")}
     explicit = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     gaps = []
@@ -192,13 +192,13 @@ def _default_gap(parameter: inspect.Parameter, documented: str) -> list[str]:
         return [f"{parameter.name}={documented}"]
     try:
         wanted = ast.literal_eval(documented)
-    except (ValueError, SyntaxError):  # the documents print a class or a mock: any default of ours will do
+    except (ValueError, SyntaxError):  # documented as a class or a mock: any default is accepted
         return []
     return [] if parameter.default == wanted else [f"{parameter.name}={documented}"]
 
 
 def _is_assigned(owner: type, name: str) -> bool:
-    """Whether a class of the hierarchy annotates ``name`` or assigns ``self.name``."""
+    """Whether a class in the hierarchy annotates ``name`` or assigns ``self.name``."""
     assigned = re.compile(rf"\bself\.{name}\b\s*(?::[^=\n]+)?=(?!=)")
     for base in owner.__mro__:
         if name in vars(base).get("__annotations__", {}):
@@ -209,7 +209,7 @@ def _is_assigned(owner: type, name: str) -> bool:
 
 
 def coverage() -> list[Row]:
-    """State of every documented name, in the order of the documents."""
+    """Status of every documented name, in the order of the documents."""
     rows = []
     for item in load_documented():
         value = find(item)
@@ -230,15 +230,15 @@ def to_markdown(rows: Sequence[Row]) -> str:
         "",
         "<!-- written by tools/coverage_table.py; do not edit -->",
         "",
-        "Every class, function and constant of the five seed documents, where it lives and how far it is: `done` (all",
-        "documented parameters and members, with tests of their behavior), `in part` (usable, something is still to",
-        "come), `planned`.",
+        "Every class, function and constant of the five seed documents, with its module and state: `done` (all",
+        "documented parameters and members, with tests of their behavior), `in part` (usable, but something is still",
+        "missing), `planned`.",
         "",
         f"{len(rows)} names: " + ", ".join(f"{number} {state}" for state, number in counts.items()) + ".",
     ]
     for seed, (compat, title) in SEEDS.items():
         lines += ["", f"## {title} (seed {seed}, `metaroll.compat.{compat}`)", ""]
-        lines += ["| name | kind | module | state | still lacks |", "|---|---|---|---|---|"]
+        lines += ["| name | kind | module | state | missing |", "|---|---|---|---|---|"]
         for row in (row for row in rows if row.seed == seed):
             home = f"`{row.module}`" if row.module else ""
             lacks = ", ".join(f"`{gap}`" for gap in row.lacks)

@@ -1,23 +1,23 @@
-"""Small mistakes put into the source on purpose (mutants), which test notices each, and the tests' branch coverage.
+"""Mutation testing: small mistakes (mutants) in the source, the tests that detect them, and branch coverage.
 
-    python tools/mutants.py draw --seed 0 --count 200   # which mistakes; begins the record
+    python tools/mutants.py draw --seed 0 --count 200   # draw mutants, start the record
     python tools/mutants.py map                         # which lines each test executes; branch coverage
     python tools/mutants.py run                         # the tests of each mutant that has no result yet
     python tools/mutants.py show                        # the record by package
     python tools/mutants.py compare OLD NEW             # status 1 if a mutant that OLD kills survives in NEW
 
-The record (tests/mutants.jsonl) grows by a line per result, so an interrupted run loses nothing. Nothing changes in the
-checkout: tests run in a copy of it, in an environment that imports the copy first (``--work``, a folder to keep).
+The record (tests/mutants.jsonl) grows by a line per result, so an interrupted run loses nothing. The checkout is not
+changed: tests run in a copy, in a virtual environment that imports the copy first (both in the folder ``--work``).
 
-A mutant is killed if a test fails, or hangs. Only tests that execute its lines run; first those of the file that is
-named after its module, then the quickest. The other results: ``survived`` (all of them passed), ``survived in part``
-(those that fit into ``--budget`` passed; ``left`` counts the others), ``not covered`` (no test executes it).
-Some mutants change nothing that anybody could see. So it is not the share of the killed that counts, but that tests
-that are shortened kill the same ones. For that: ``draw`` into a new record, with the same source and seed; ``map``,
-``run`` and ``compare``.
+A mutant is killed if a test fails or hangs. Only tests that execute its lines are run, first those of the file that is
+named after its module, then the quickest. The other results are ``survived`` (all tests passed), ``survived in part``
+(the tests that fit into ``--budget`` passed; ``left`` is the number of the others), and ``not covered`` (no test
+executes it). Some mutants change nothing that can be observed. So the share of killed mutants says little; what counts
+is that shortened tests kill the same mutants. To check that, ``draw`` into a new record with the same source and seed,
+then ``map``, ``run`` and ``compare``.
 
-Lines that run in another process count for all tests of the file that has started it. What runs once and is kept, in a
-cache, counts for the test that was the first.
+Lines that run in another process count for all tests of the file that started the process. Code whose result is cached
+counts for the first test that runs it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from mutations import Mutation, changes_something, code_lines, function_lines, m
 TOOLS = Path(__file__).resolve().parent
 RECORD = Path("tests") / "mutants.jsonl"
 NOT_COPIED = (".*", "runs", "build", "dist")
-"""What lies in a checkout and is not needed by tests."""
+"""Files and folders of a checkout that tests do not need."""
 HELPERS = ("test_recorder.py", "coverage_saver.py")
 
 KILLED = ("killed", "timeout")
@@ -62,13 +62,13 @@ TOP = "(top)"
 LEAST_PER_PACKAGE = 2
 
 FIRST_SECONDS = 10.0
-"""Tests that take so long run first, the others only if those pass."""
+"""Tests up to this total time run first, the others only if these pass."""
 PATIENCE_SECONDS = 60.0
 PATIENCE = 5.0
-"""Tests hang if they take so many times as long as when the map was made, and PATIENCE_SECONDS more."""
+"""Tests hang if they take PATIENCE times as long as in the map, and PATIENCE_SECONDS more."""
 STOPPED_SECONDS = 5.0
-"""A longer time between two looks means that this process was stopped; tests with a time limit may fail by that."""
-LOOK_SECONDS = 0.1
+"""A longer time between two polls means that this process was suspended, which may fail tests with a time limit."""
+POLL_SECONDS = 0.1
 
 
 # -- the record --------------------------------------------------------------------------------------------------------
@@ -76,7 +76,7 @@ LOOK_SECONDS = 0.1
 
 @dataclass
 class Record:
-    """What one JSONL file holds: a draw, its mutants, their results, and the coverage of the tests."""
+    """The content of a JSONL file: a draw, its mutants, their results, and the coverage of the tests."""
 
     path: Path
     draw: dict[str, Any] = field(default_factory=dict)
@@ -86,9 +86,9 @@ class Record:
 
     @classmethod
     def read(cls, path: Path) -> Record:
-        """A line that was cut off by an interruption is left out; later lines stand for earlier ones."""
+        """Read a file. Lines that were cut off by an interruption are skipped; later lines replace earlier ones."""
         if not path.exists():
-            raise SystemExit(f"{path} does not exist: make it by `python tools/mutants.py draw`")
+            raise SystemExit(f"{path} does not exist: create it with `python tools/mutants.py draw`")
         record = cls(path)
         for text in path.read_text(encoding="utf-8").splitlines():
             try:
@@ -114,44 +114,44 @@ class Record:
             self.results[line["id"]] = line
 
     def result(self, mutant: str) -> str:
-        """How the mutant has ended; empty if it has not run."""
+        """The result of a mutant; empty if it has not run."""
         return self.results[mutant]["result"] if mutant in self.results else ""
 
 
 def modules_of(source: Path) -> dict[str, str]:
-    """Path below ``source`` -> text, of all modules."""
+    """Path below ``source`` -> text, for all modules."""
     return {
         path.relative_to(source).as_posix(): path.read_text(encoding="utf-8") for path in sorted(source.rglob("*.py"))
     }
 
 
 def digest(modules: dict[str, str]) -> str:
-    """What tells one source from another."""
+    """A hash of the source."""
     joined = "\0".join(f"{path}\0{text}" for path, text in sorted(modules.items()))
     return hashlib.sha256(joined.encode()).hexdigest()[:16]
 
 
 def package_of(path: str) -> str:
-    """The folder of a module directly below the source; modules that stand there are one package."""
+    """The top-level folder of a module; modules outside such folders are one package, TOP."""
     return path.partition("/")[0] if "/" in path else TOP
 
 
 def commit_of(folder: Path) -> str:
-    """The commit that is checked out; empty where there is none."""
-    done = subprocess.run(
+    """The commit that is checked out; empty if there is none."""
+    result = subprocess.run(
         ["git", "-C", str(folder), "rev-parse", "--short=8", "HEAD"], capture_output=True, text=True, check=False
     )
-    return done.stdout.strip()
+    return result.stdout.strip()
 
 
 # -- the draw ----------------------------------------------------------------------------------------------------------
 
 
 def draw(modules: dict[str, str], seed: int, count: int) -> list[Mutation]:
-    """Mutations of all packages by their lines of code, at least LEAST_PER_PACKAGE each; the same for equal sources.
+    """Draw mutations from all packages by lines of code, at least LEAST_PER_PACKAGE each; the same for equal sources.
 
-    Modules of a package are taken by their lines of code, at equal distances. Within a module kinds count by the square
-    root of how often they occur: else numbers would be most of what is drawn.
+    Modules of a package are drawn by lines of code, at equal distances. Within a module, the weight of a kind is the
+    square root of its frequency; otherwise most mutations would change numbers.
     """
     rng = random.Random(f"mutants {seed}")
     choices = {path: mutations_of(path, text) for path, text in modules.items()}
@@ -165,8 +165,8 @@ def draw(modules: dict[str, str], seed: int, count: int) -> list[Mutation]:
         places = list(accumulate(sizes[path] for path in paths))
         step, begin = places[-1] / shares[name] if shares[name] else 0.0, rng.random()
         for number in range(shares[name]):
-            wanted = paths[min(bisect(places, (begin + number) * step), len(paths) - 1)]
-            for path in [wanted, *rng.sample(paths, len(paths))]:
+            first = paths[min(bisect(places, (begin + number) * step), len(paths) - 1)]
+            for path in [first, *rng.sample(paths, len(paths))]:
                 if (mutation := _one_of(choices[path], modules[path], rng)) is not None:
                     drawn.append(mutation)
                     break
@@ -174,7 +174,7 @@ def draw(modules: dict[str, str], seed: int, count: int) -> list[Mutation]:
 
 
 def _shares(sizes: dict[str, int], count: int) -> dict[str, int]:
-    """``count`` in proportion to sizes, each at least LEAST_PER_PACKAGE where that is possible."""
+    """``count`` divided in proportion to sizes, each share at least LEAST_PER_PACKAGE if possible."""
     least = min(LEAST_PER_PACKAGE, count // len(sizes)) if sizes else 0
     exact = {name: count * size / sum(sizes.values()) for name, size in sizes.items()}
     shares = {name: max(least, int(value)) for name, value in exact.items()}
@@ -186,7 +186,7 @@ def _shares(sizes: dict[str, int], count: int) -> dict[str, int]:
 
 
 def _one_of(choices: list[Mutation], source: str, rng: random.Random) -> Mutation | None:
-    """Takes one out of ``choices``; None if none is left."""
+    """Draw a mutation and remove it from ``choices``; None if none is left."""
     while choices:
         kinds = Counter(one.kind for one in choices)
         (kind,) = rng.choices(list(kinds), [sqrt(number) for number in kinds.values()])
@@ -202,11 +202,11 @@ def _one_of(choices: list[Mutation], source: str, rng: random.Random) -> Mutatio
 
 @dataclass(frozen=True)
 class Workspace:
-    """A copy of a checkout with an environment that imports it before anything else."""
+    """A copy of a checkout, with a virtual environment in which it comes first in the import path."""
 
     folder: Path
     source: str
-    """Where the source is in the checkout."""
+    """Path of the package in the checkout."""
 
     @property
     def tree(self) -> Path:
@@ -221,24 +221,27 @@ class Workspace:
         return self.folder / "environment" / "bin" / "python"
 
     def make(self, checkout: Path) -> None:
-        """Copy ``checkout`` anew."""
+        """Make a new copy of ``checkout``."""
         if self.folder.exists():
             shutil.rmtree(self.folder)
         others, caches = shutil.ignore_patterns(*NOT_COPIED), shutil.ignore_patterns("__pycache__")
 
-        def left_out(folder: str, names: list[str]) -> set[str]:
+        def ignored(folder: str, names: list[str]) -> set[str]:
             return caches(folder, names) | (others(folder, names) if Path(folder) == checkout else set())
 
-        shutil.copytree(checkout, self.tree, ignore=left_out, symlinks=True)
+        shutil.copytree(checkout, self.tree, ignore=ignored, symlinks=True)
         self._make_environment()
 
     def _make_environment(self) -> None:
-        """As this one, but the copy comes first, whatever a test does to the variables of a process that it starts."""
+        """An environment like this one, except that the copy is imported first.
+
+        This holds in all processes, also if a test changes the environment variables of those that it starts.
+        """
         home = self.python.parent.parent
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True)
-        ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
+        code = "import sysconfig; print(sysconfig.get_path('purelib'))"
         packages = Path(
-            subprocess.run([self.python, "-c", ask], check=True, capture_output=True, text=True).stdout[:-1]
+            subprocess.run([self.python, "-c", code], check=True, capture_output=True, text=True).stdout[:-1]
         )
         for name in HELPERS:
             shutil.copy(TOOLS / name, packages)
@@ -262,7 +265,7 @@ class Workspace:
                 target.symlink_to(script)
 
     def restore(self, modules: dict[str, str]) -> None:
-        """Take out of the copy the mutant that a run has left there which was killed."""
+        """Restore the source of the copy, in which a killed run may have left a mutant."""
         for path, text in modules.items():
             module = self.package / path
             if module.read_text(encoding="utf-8") != text:
@@ -275,10 +278,11 @@ class Workspace:
 
     @contextmanager
     def mutated(self, mutation: Mutation) -> Iterator[None]:
-        """The copy holds the mutant; times of files are chosen so that no old bytecode is taken for its."""
+        """Put a mutant into the copy, and restore the source afterwards."""
         path = self.package / mutation.path
         text, times = path.read_bytes(), path.stat()
         path.write_bytes(mutation.apply(text.decode()).encode())
+        # A time of its own for each mutant, since Python would else reuse cached bytecode of another one.
         stamp = int(times.st_mtime) + 10 + int(mutation.id[:6], 16)
         os.utime(path, (stamp, stamp))
         try:
@@ -290,28 +294,28 @@ class Workspace:
 
 @dataclass
 class Outcome:
-    """How a session of tests has ended."""
+    """How a session of tests ended."""
 
     passed: bool = False
     hung: bool = False
     stopped: bool = False
-    """Whether it was stopped for a while; then a failure may come from a limit of time."""
+    """Whether the session was suspended for a while, so that a failure may be due to a time limit."""
     test: str = ""
-    """The test that failed, or was running at the end."""
+    """The test that failed, or that was running at the end."""
     when: str = ""
     error: str = ""
     seconds: dict[str, float] = field(default_factory=dict)
 
 
 def variables_for_tests(**more: str) -> dict[str, str]:
-    """One thread; bytecode is kept; no limits of time, since whoever waits here looks whether tests hang."""
-    own = dict.fromkeys(("COVERAGE_PROCESS_START", "TEST_RECORDER_CONTEXT", "TEST_RECORDER_TESTS"), "")
-    quickly = {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "", "PYTEST_TIMEOUT": "0"}
-    return {**os.environ, **own, **quickly, **more}
+    """Environment variables of tests: one thread, cached bytecode, no time limits, since this program checks them."""
+    cleared = dict.fromkeys(("COVERAGE_PROCESS_START", "TEST_RECORDER_CONTEXT", "TEST_RECORDER_TESTS"), "")
+    fast = {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "", "PYTEST_TIMEOUT": "0"}
+    return {**os.environ, **cleared, **fast, **more}
 
 
 def run_tests(workspace: Workspace, tests: list[str], limit_seconds: float) -> Outcome:
-    """The tests in this order, up to the first that fails."""
+    """Run the tests in this order, up to the first that fails."""
     report, chosen = workspace.folder / "report.jsonl", workspace.folder / "tests.json"
     report.unlink(missing_ok=True)
     chosen.write_text(json.dumps(tests), encoding="utf-8")
@@ -346,17 +350,20 @@ def run_tests(workspace: Workspace, tests: list[str], limit_seconds: float) -> O
 
 
 def _wait(process: subprocess.Popen[bytes], limit_seconds: float) -> tuple[bool, bool]:
-    """Whether it hung, and whether it or this process was stopped meanwhile, which counts for no time."""
+    """Wait for the process; returns whether it hung, and whether it or this process was suspended.
+
+    Time in which one of them was suspended does not count.
+    """
     waited, was_stopped = 0.0, False
-    look = time.monotonic()
+    last = time.monotonic()
     while process.poll() is None:
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)
         now = time.monotonic()
-        passed, look = now - look, now
+        elapsed, last = now - last, now
         with suppress(psutil.NoSuchProcess):
-            if passed > STOPPED_SECONDS or psutil.Process(process.pid).status() == psutil.STATUS_STOPPED:
-                was_stopped, passed = True, 0.0
-        waited += passed
+            if elapsed > STOPPED_SECONDS or psutil.Process(process.pid).status() == psutil.STATUS_STOPPED:
+                was_stopped, elapsed = True, 0.0
+        waited += elapsed
         if waited > limit_seconds:
             return True, was_stopped
     return False, was_stopped
@@ -377,19 +384,19 @@ def _read_report(outcome: Outcome, report: Path) -> None:
     if outcome.error:
         return
     if outcome.hung:
-        outcome.when, outcome.error = "hang", "it took too long"
+        outcome.when, outcome.error = "hang", "the tests took too long"
 
 
 def end_all_with(variable: str, value: str, process: subprocess.Popen[bytes]) -> None:
-    """Kill the process and whatever has inherited the variable, in whichever session it is."""
+    """Kill the process and all that have inherited the variable, also in other sessions."""
     if process.poll() is None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-    while left := [one for one in psutil.process_iter() if _has(one, variable, value)]:
-        for one in left:
+    while heirs := [one for one in psutil.process_iter() if _has(one, variable, value)]:
+        for one in heirs:
             with suppress(psutil.NoSuchProcess):
                 one.kill()
-        psutil.wait_procs(left, timeout=5.0)
+        psutil.wait_procs(heirs, timeout=5.0)
     process.wait()
 
 
@@ -416,7 +423,7 @@ disable_warnings = no-data-collected, module-not-measured, couldnt-parse, module
 
 @dataclass(frozen=True)
 class CoverageMap:
-    """What was measured while all tests ran."""
+    """The measurements of a run of all tests."""
 
     folder: Path
 
@@ -433,7 +440,7 @@ class CoverageMap:
         return self.folder / "about.json"
 
     def make(self, workspace: Workspace, arguments: list[str], about: dict[str, Any]) -> None:
-        """Run all tests in the copy, once."""
+        """Run all tests once in the copy, and measure which lines they execute."""
         if self.folder.exists():
             shutil.rmtree(self.folder)
         self.folder.mkdir(parents=True)
@@ -445,20 +452,20 @@ class CoverageMap:
         self.about_file.write_text(json.dumps(about), encoding="utf-8")
 
     def combine(self) -> None:
-        """Make one file of what each process has measured."""
+        """Combine the measurements of all processes into one file."""
         from coverage import Coverage
 
         parts = [str(path) for path in sorted(self.folder.glob("data.*"))]
         if not parts:
             raise SystemExit("nothing was measured: did the tests start? Is coverage.py installed?")
-        measured = Coverage(data_file=str(self.data_file), config_file=False, branch=True)
-        measured.combine(parts, strict=True)
-        measured.save()
+        coverage = Coverage(data_file=str(self.data_file), config_file=False, branch=True)
+        coverage.combine(parts, strict=True)
+        coverage.save()
 
     @cached_property
     def about(self) -> dict[str, Any]:
         if not self.about_file.exists():
-            raise SystemExit(f"there is no map in {self.folder}: make it by `python tools/mutants.py map`")
+            raise SystemExit(f"there is no map in {self.folder}: create it with `python tools/mutants.py map`")
         return json.loads(self.about_file.read_text(encoding="utf-8"))
 
     @cached_property
@@ -471,7 +478,7 @@ class CoverageMap:
 
     @cached_property
     def tests(self) -> dict[str, float]:
-        """Test -> seconds, in the order in which they ran; those that failed or were skipped are left out."""
+        """Test -> seconds, in the order in which they ran, without those that failed or were skipped."""
         lines = map(json.loads, self.tests_file.read_text(encoding="utf-8").splitlines())
         return {line["end"]: line["seconds"] for line in lines if line.get("outcome") == "passed"}
 
@@ -488,25 +495,25 @@ class CoverageMap:
         return result
 
     def contexts(self, module: Path) -> dict[int, list[str]]:
-        """Line -> what executes it: tests, files of tests, and "" when modules are imported."""
+        """Line -> the contexts that execute it: tests, files of tests, and "" for imports of modules."""
         return self._data.contexts_by_lineno(str(module))
 
     def tests_of(self, contexts: Iterable[str]) -> set[str]:
-        """The tests that passed among, and in, tests and files of tests."""
+        """The passed tests among ``contexts``, and in the files among them."""
         result: set[str] = set()
         for context in contexts:
             result.update([context] if context in self.tests else self._tests_of_files.get(context, ()))
         return result
 
     def coverage(self, package: Path, modules: dict[str, str]) -> dict[str, Any]:
-        """Lines and branches that the tests execute: in all, and by package."""
+        """Lines and branches that the tests execute, in total and by package."""
         from coverage import Coverage
 
-        measured = Coverage(data_file=str(self.data_file), config_file=False, branch=True)
-        measured.load()
-        measured.get_data().touch_files([str(package / path) for path in modules])
+        measurement = Coverage(data_file=str(self.data_file), config_file=False, branch=True)
+        measurement.load()
+        measurement.get_data().touch_files([str(package / path) for path in modules])
         report = self.folder / "report.json"
-        measured.json_report([str(package / path) for path in modules], outfile=str(report), pretty_print=False)
+        measurement.json_report([str(package / path) for path in modules], outfile=str(report), pretty_print=False)
         files = json.loads(report.read_text(encoding="utf-8"))["files"]
         sums: dict[str, Counter[str]] = defaultdict(Counter)
         for path in modules:
@@ -518,15 +525,15 @@ class CoverageMap:
 
 
 def _share(counts: Counter[str]) -> dict[str, float]:
-    """Lines and branches, executed and all; ``percent`` of both together, as coverage.py counts it."""
-    everything = counts["num_statements"] + counts["num_branches"]
+    """Numbers of lines and branches, all and executed; ``percent`` is of both together, as in coverage.py."""
+    total = counts["num_statements"] + counts["num_branches"]
     executed = counts["covered_lines"] + counts["covered_branches"]
     return {
         "lines": counts["num_statements"],
         "lines_run": counts["covered_lines"],
         "branches": counts["num_branches"],
         "branches_run": counts["covered_branches"],
-        "percent": round(100.0 * executed / everything, 2) if everything else 100.0,
+        "percent": round(100.0 * executed / total, 2) if total else 100.0,
     }
 
 
@@ -541,12 +548,12 @@ class Chosen:
     stages: list[list[str]]
     """Each runs if all tests before it have passed."""
     left: int
-    """How many do not fit into the budget."""
+    """Number of tests that do not fit into the budget."""
     seconds: float
 
 
 class Chooser:
-    """Knows the tests of a mutant by a map."""
+    """Chooses the tests of a mutant from a map."""
 
     def __init__(
         self,
@@ -567,7 +574,10 @@ class Chooser:
         return self._contexts[path]
 
     def covering(self, mutation: Mutation) -> set[str]:
-        """Tests that execute it. Code of modules and classes runs once, so all tests that use the module count."""
+        """Tests that execute a mutation.
+
+        Code at the top level of modules and classes runs only once, so for it all tests that use the module count.
+        """
         lines = self._contexts_of(mutation.path)
         contexts = {context for line in mutation.lines for context in lines.get(line, ())}
         if not mutation.always and contexts != {""}:
@@ -578,7 +588,10 @@ class Chooser:
         )
 
     def choose(self, mutation: Mutation) -> Chosen:
-        """What has killed it before, the file named after the module, the quickest files; what fits into the budget."""
+        """The test that killed it before, then those of the file named after the module, then of the quickest files.
+
+        Tests are added as long as they fit into the budget.
+        """
         covering = self.covering(mutation)
         files: dict[str, list[str]] = defaultdict(list)
         for test in covering:
@@ -603,7 +616,7 @@ class Chooser:
 
 
 def closeness(test_file: str, path: str) -> int:
-    """How many words of a module's path stand in the name of a file of tests, if the module's own do."""
+    """Number of words of a module's path in the name of a test file; 0 unless all words of the module's name are."""
     words = set(Path(test_file).stem.removeprefix("test_").split("_"))
     parts = path.removesuffix(".py").removesuffix("/__init__").split("/")
     own = {word for word in parts[-1].split("_") if word}
@@ -614,7 +627,7 @@ def closeness(test_file: str, path: str) -> int:
 
 
 def run_mutant(workspace: Workspace, mutation: Mutation, chosen: Chosen, seconds: dict[str, float]) -> dict[str, Any]:
-    """The line of the record that says how a mutant has ended."""
+    """Run the tests of a mutant; returns its line for the record."""
     line: dict[str, Any] = {"id": mutation.id, "covering": len(chosen.covering)}
     if not chosen.covering:
         return {**line, "result": "not covered"}
@@ -631,12 +644,12 @@ def run_mutant(workspace: Workspace, mutation: Mutation, chosen: Chosen, seconds
 
 
 def plain(error: str) -> str:
-    """The text without what is another one on each machine: where files and objects are."""
+    """The text without paths and addresses, which differ between machines."""
     return re.sub(r"(/[\w.+-]+){2,}", "PATH", re.sub(r"\b0x[0-9A-Fa-f]+", "ADDRESS", error))
 
 
 def _run_twice_if_late(workspace: Workspace, tests: list[str], seconds: dict[str, float]) -> Outcome:
-    """A failure counts if the machine can have had no part in it, or if it comes again."""
+    """Run tests, and run them again if a failure may be due to a slow machine."""
     limit = PATIENCE_SECONDS + PATIENCE * sum(seconds[test] for test in tests)
     outcome = run_tests(workspace, tests, limit)
     usual = PATIENCE * seconds.get(outcome.test, 0.0) + STOPPED_SECONDS
@@ -645,9 +658,9 @@ def _run_twice_if_late(workspace: Workspace, tests: list[str], seconds: dict[str
 
 
 def drawn_mutations(record: Record, modules: dict[str, str]) -> list[Mutation]:
-    """The mutants of a record in a source."""
-    wanted = {line["path"] for line in record.mutants.values()}
-    known = {one.id: one for path in sorted(wanted & set(modules)) for one in mutations_of(path, modules[path])}
+    """The mutations of a record, found in the source."""
+    paths = {line["path"] for line in record.mutants.values()}
+    known = {one.id: one for path in sorted(paths & set(modules)) for one in mutations_of(path, modules[path])}
     if missing := [line for name, line in record.mutants.items() if name not in known]:
         one = missing[0]
         raise SystemExit(
@@ -658,7 +671,7 @@ def drawn_mutations(record: Record, modules: dict[str, str]) -> list[Mutation]:
 
 
 def doubtful_killers(workspace: Workspace, record: Record, seconds: dict[str, float]) -> set[str]:
-    """Tests that have killed a mutant, and fail without one too."""
+    """Tests that killed a mutant but also fail without one."""
     killers = {line["test"] for line in record.results.values() if line["result"] == "killed"} & set(seconds)
     tests = [test for test in seconds if test in killers]
     doubtful: set[str] = set()
@@ -675,7 +688,7 @@ def doubtful_killers(workspace: Workspace, record: Record, seconds: dict[str, fl
 
 
 def table_of(record: Record) -> str:
-    """A row per package: mutants by their result, and branch coverage."""
+    """A table with a row per package: mutants by result, and branch coverage."""
     rows: dict[str, Counter[str]] = defaultdict(Counter)
     for name, line in record.mutants.items():
         for package in (package_of(line["path"]), "total"):
@@ -691,17 +704,17 @@ def table_of(record: Record) -> str:
 
 
 def compare(old: Record, new: Record) -> tuple[list[str], bool]:
-    """What differs, in lines, and whether ``new`` is nowhere worse: in kills of the same mutants, and in coverage."""
+    """Lines about differences, and whether ``new`` kills all mutants that ``old`` kills, with no less coverage."""
     lines: list[str] = []
     if old.draw.get("source") != new.draw.get("source"):
-        lines.append("The sources differ: only mutants that both have are compared.")
+        lines.append("The sources differ: only mutants in both records are compared.")
     both = [name for name in old.mutants if name in new.mutants]
     killed = [name for name in both if old.result(name) in KILLED]
     lost = [name for name in killed if new.result(name) not in KILLED]
     gained = [name for name in both if new.result(name) in KILLED and old.result(name) not in (*KILLED, "")]
     lines.append(
-        f"{len(both)} of {len(old.mutants)} mutants are in both; {len(killed)} were killed, {len(lost)} of these are"
-        f" not any more; {len(gained)} others are now"
+        f"{len(both)} of {len(old.mutants)} mutants are in both; {len(killed)} were killed, {len(lost)} of these no"
+        f" longer are; {len(gained)} others are now"
     )
     for name in lost:
         one, before = old.mutants[name], old.results[name]
@@ -727,7 +740,7 @@ def compare(old: Record, new: Record) -> tuple[list[str], bool]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs one command; the status is 1 if something was lost."""
+    """Run one command; the status is 1 if something was lost."""
     options = _parser().parse_args(arguments)
     command: Callable[[argparse.Namespace], int] = options.command
     return command(options)
@@ -738,11 +751,11 @@ def _parser() -> argparse.ArgumentParser:
     common.add_argument("--root", type=Path, default=TOOLS.parent, help="the checkout")
     common.add_argument("--source", default="src/metaroll", help="the package, below the checkout")
     common.add_argument("--record", type=Path, help=f"the file of results ({RECORD} of the checkout)")
-    common.add_argument("--work", type=Path, default=Path("/var/tmp/mutants"), help="where the copy and the map are")
+    common.add_argument("--work", type=Path, default=Path("/var/tmp/mutants"), help="folder of the copy and the map")
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
 
-    one = commands.add_parser("draw", parents=[common], help="draw mutants and begin a record")
+    one = commands.add_parser("draw", parents=[common], help="draw mutants and start a record")
     one.add_argument("--seed", type=int, default=0)
     one.add_argument("--count", type=int, default=200)
     one.set_defaults(command=_draw)
@@ -752,9 +765,9 @@ def _parser() -> argparse.ArgumentParser:
     one.set_defaults(command=_map)
 
     one = commands.add_parser("run", parents=[common], help="run the tests of mutants that have no result")
-    one.add_argument("--budget", type=float, default=120.0, help="seconds of tests for a mutant, as the map has them")
-    one.add_argument("--killers", type=Path, help="a record: first the test that has killed the mutant there")
-    one.add_argument("--most", type=int, help="how many mutants")
+    one.add_argument("--budget", type=float, default=120.0, help="seconds of tests per mutant, as measured in the map")
+    one.add_argument("--killers", type=Path, help="a record; the test that killed a mutant there runs first")
+    one.add_argument("--most", type=int, help="largest number of mutants to run")
     one.set_defaults(command=_run)
 
     one = commands.add_parser("show", parents=[common], help="print a record by package")
@@ -774,7 +787,7 @@ def _record_path(options: argparse.Namespace) -> Path:
 def _draw(options: argparse.Namespace) -> int:
     path = _record_path(options)
     if path.exists():
-        raise SystemExit(f"{path} exists: name another record by --record, or remove it")
+        raise SystemExit(f"{path} exists: name another record with --record, or remove it")
     modules = modules_of(options.root / options.source)
     mutations = draw(modules, options.seed, options.count)
     record = Record(path)
@@ -822,7 +835,7 @@ def _finish_map(record: Record, workspace: Workspace, coverage_map: CoverageMap)
     about = coverage_map.about
     record.add("coverage", commit=about["commit"], source=about["source"], tests=len(coverage_map.tests), **shares)
     for test in coverage_map.failed:
-        print(f"fails, and kills no mutant: {test}")
+        print(f"fails without mutants, so it is not used: {test}")
     print(table_of(Record.read(record.path)))
     return 0
 
@@ -849,7 +862,7 @@ def _run(options: argparse.Namespace) -> int:
             f"{number}/{len(todo)} {line['result']}: {mutation.path}:{mutation.line} {line.get('test', '')}", flush=True
         )
     for test in sorted(doubtful_killers(workspace, record, coverage_map.tests)):
-        print(f"fails without a mutant too, so its kills are to be run again: {test}")
+        print(f"also fails without a mutant, so its kills must be run again: {test}")
     print(table_of(record))
     return 0
 
@@ -866,11 +879,11 @@ def _compare(options: argparse.Namespace) -> int:
 
 
 def _leave(number: int, frame: object) -> None:
-    """Ends this process in order: what it has started is killed, and the copy gets its source back."""
+    """End this process in order: child processes are killed, and the source of the copy is restored."""
     raise SystemExit(128 + number)
 
 
 if __name__ == "__main__":
-    for one in (signal.SIGINT, signal.SIGTERM):  # the first is ignored by what a shell starts in the background
+    for one in (signal.SIGINT, signal.SIGTERM):  # shells start background processes with SIGINT ignored
         signal.signal(one, _leave)
     sys.exit(main())

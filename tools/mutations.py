@@ -1,7 +1,7 @@
-"""The small changes of a module that tools/mutants.py draws from, read from its syntax tree.
+"""The small changes of a module from which tools/mutants.py draws, found in its syntax tree.
 
-What a user cannot see is never changed: docstrings, annotations, ``__all__``, imports, decorators, blocks for type
-checkers, and the texts of errors, warnings and logs (whole ``raise`` statements among them).
+Code without visible effects is never changed: docstrings, annotations, ``__all__``, imports, decorators, blocks for
+type checkers, and texts of errors, warnings and logs (including whole ``raise`` statements).
 """
 
 from __future__ import annotations
@@ -73,9 +73,9 @@ _SYMMETRIC = {
     "add",
     "multiply",
 }
-"""Functions of which the order of arguments changes nothing."""
+"""Functions whose result does not depend on the order of the arguments."""
 _BY_TYPE = {"isinstance", "issubclass", "getattr", "setattr", "hasattr", "delattr", "cast", "partial"}
-"""Functions that fail at once when arguments are swapped."""
+"""Functions that fail at once if arguments are swapped."""
 _TEXTS = re.compile(r"warn|print|debug|info|warning|error|exception|critical|\w*(Error|Warning)")
 """Functions and classes whose arguments are texts for people."""
 _TEXT_ARGUMENTS = {"hint", "message", "help", "description", "metavar", "doc"}
@@ -87,25 +87,25 @@ class Mutation:
     """One change: ``original``, the text of an expression or a statement, becomes ``mutated``."""
 
     path: str
-    """Of the module, below the source."""
+    """Path of the module below the source."""
     function: str
-    """Qualified name of what it stands in; empty at the top of a module."""
+    """Qualified name of the enclosing function or class; empty at the top level of a module."""
     kind: str
     line: int
     original: str
     mutated: str
     occurrence: int = 0
-    """How many equal changes of this function stand before it."""
+    """Number of equal changes before this one in the function."""
     start: int = 0
-    """Where ``original`` begins in the module, in bytes of UTF-8."""
+    """Offset of ``original`` in the module, in bytes of UTF-8."""
     lines: tuple[int, ...] = ()
-    """Those of which one is executed when the changed code is."""
+    """Lines of which at least one is executed together with the changed code."""
     always: bool = False
-    """Whether it is executed when the module, class or function is made, and so decides about no single line."""
+    """Whether it is executed when the module, class or function is defined, so that its lines show no users."""
 
     @property
     def id(self) -> str:
-        """A name that survives other changes of the source."""
+        """A name that stays the same when other parts of the source change."""
         key = (self.path, self.function, self.kind, self.original, self.mutated, str(self.occurrence))
         return hashlib.sha256("\0".join(key).encode()).hexdigest()[:12]
 
@@ -113,12 +113,12 @@ class Mutation:
         """The module with the change."""
         encoded, original = source.encode(), self.original.encode()
         if encoded[self.start : self.start + len(original)] != original:
-            raise ValueError(f"{self.path}:{self.line} is not {self.original!r}: the source is another one")
+            raise ValueError(f"{self.path}:{self.line} is not {self.original!r}: the source has changed")
         return (encoded[: self.start] + self.mutated.encode() + encoded[self.start + len(original) :]).decode()
 
 
 def mutations_of(path: str, source: str) -> list[Mutation]:
-    """All changes of a module, in the order in which they stand there."""
+    """All changes of a module, in the order of the source."""
     finder = _Finder(path, source)
     finder.body(ast.parse(source).body)
     seen: Counter[tuple[str, ...]] = Counter()
@@ -131,17 +131,17 @@ def mutations_of(path: str, source: str) -> list[Mutation]:
 
 
 def changes_something(mutation: Mutation, source: str) -> bool:
-    """Whether the changed module can be compiled, and is not the same program in other words."""
+    """Whether the changed module compiles, and its syntax tree differs from that of the original."""
     try:
         changed = ast.parse(mutation.apply(source))
         compile(changed, mutation.path, "exec")
-    except SyntaxError:  # among others a `return` whose value is needed, and a starred argument in the wrong place
+    except SyntaxError:  # e.g. a starred argument in the wrong place
         return False
     return ast.dump(changed) != ast.dump(ast.parse(source))
 
 
 def code_lines(source: str) -> int:
-    """How many lines hold code: docstrings, comments and blank lines do not count."""
+    """Number of lines with code, without docstrings, comments and blank lines."""
     lines: set[int] = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.stmt) and not _is_text(node):
@@ -150,7 +150,7 @@ def code_lines(source: str) -> int:
 
 
 def function_lines(source: str) -> set[int]:
-    """The lines of all bodies of functions."""
+    """The lines of the bodies of all functions."""
     return {
         line
         for node in ast.walk(ast.parse(source))
@@ -164,7 +164,7 @@ def _is_text(node: ast.stmt) -> bool:
 
 
 def _header_end(node: ast.stmt) -> int:
-    """The last line of a statement, or of its head if it holds others."""
+    """The last line of a statement, or of its header if it contains other statements."""
     body = getattr(node, "body", None) or getattr(node, "cases", None)
     if not body:
         return node.end_lineno or node.lineno
@@ -187,7 +187,7 @@ def _is_none(node: ast.expr | None) -> bool:
 
 
 class _Finder:
-    """Walks over a module and notes what can be changed."""
+    """Walks through a module and collects its mutations."""
 
     def __init__(self, path: str, source: str) -> None:
         self.mutations: list[Mutation] = []
@@ -196,10 +196,10 @@ class _Finder:
         for line in self._source.splitlines(keepends=True):
             self._line_starts.append(self._line_starts[-1] + len(line))
         self._names: list[str] = []
-        self._lines: tuple[int, ...] = ()  # of the statement, or of the body of the function whose default it is
+        self._lines: tuple[int, ...] = ()  # of the current statement, or, for defaults, of the body of the function
         self._always = True
 
-    # -- where one is ------------------------------------------------------------------------------------------------
+    # -- scopes ------------------------------------------------------------------------------------------------------
 
     def body(self, statements: list[ast.stmt]) -> None:
         for statement in statements:
@@ -246,15 +246,15 @@ class _Finder:
     def _changes_of_statement(self, node: ast.stmt) -> None:
         match node:
             case ast.Continue():
-                self._note("jump", node, "break")
+                self._add("jump", node, "break")
             case ast.Break():
-                self._note("jump", node, "continue")
+                self._add("jump", node, "continue")
             case ast.Return() if not _is_none(node.value):
-                self._note("return", node, "return None")
+                self._add("return", node, "return None")
             case ast.Assign() if all(isinstance(target, ast.Attribute | ast.Subscript) for target in node.targets):
-                self._note("assignment", node, "pass")
+                self._add("assignment", node, "pass")
             case ast.Expr(value=ast.Call() as call) if _last_name(call.func) not in ("debug", "info"):
-                self._note("call", node, "pass")
+                self._add("call", node, "pass")
             case ast.AugAssign():
                 self._operator(node, node.target, node.value, type(node.op), "=")
             case _:
@@ -308,7 +308,7 @@ class _Finder:
                 for left, right in zip(node.values[:-1], node.values[1:], strict=True):
                     self._between("boolean", node, left, right, sign, other)
             case ast.UnaryOp(op=ast.Not()):
-                self._note("not", node, self._text(node.operand))
+                self._add("not", node, self._text(node.operand))
             case ast.Subscript():
                 if _last_name(node.value) in _GENERICS or _last_name(node.value)[:1].isupper():
                     return  # a type
@@ -332,17 +332,17 @@ class _Finder:
     def _constant(self, node: ast.Constant) -> None:
         value = node.value
         if value is None:
-            self._note("none", node, "0")
+            self._add("none", node, "0")
         elif isinstance(value, bool):
-            self._note("truth", node, str(not value))
+            self._add("truth", node, str(not value))
         elif isinstance(value, int | float):
-            self._note("number", node, repr(value + 1))
+            self._add("number", node, repr(value + 1))
 
     def _call(self, node: ast.Call) -> None:
         name = _last_name(node.func)
         if other := _EXTREMES.get(name):
             text, func = self._text(node), self._text(node.func)
-            self._note("extreme", node, func[: -len(name)] + other + text[len(func) :])
+            self._add("extreme", node, func[: -len(name)] + other + text[len(func) :])
         if isinstance(node.func, ast.Attribute):
             self._expression(node.func.value)
         if _TEXTS.fullmatch(name):
@@ -353,7 +353,7 @@ class _Finder:
                 begin, text = self._start(node), self._text(node).encode()
                 a, b = (slice(self._start(one) - begin, self._end(one) - begin) for one in (first, second))
                 swapped = text[: a.start] + text[b] + text[a.stop : b.start] + text[a] + text[b.stop :]
-                self._note("arguments", node, swapped.decode())
+                self._add("arguments", node, swapped.decode())
         for argument in node.args[1:] if name == "cast" else node.args:
             self._expression(argument)
         for keyword in node.keywords:
@@ -380,10 +380,10 @@ class _Finder:
             sign, other = _OPERATORS[operator]
             self._between("arithmetic", node, left, right, re.escape(sign + end), other + end)
 
-    # -- notes -------------------------------------------------------------------------------------------------------
+    # -- mutations ---------------------------------------------------------------------------------------------------
 
     def _between(self, kind: str, node: ast.AST, left: ast.expr, right: ast.expr, sign: str, other: str) -> None:
-        """Note another sign between two sides of ``node``."""
+        """Add a mutation that replaces the operator ``sign`` between two operands of ``node``."""
         begin = self._end(left)
         gap = self._source[begin : self._start(right)].decode()
         parts = re.fullmatch(rf"([\s)]*)({sign})([\s(\\]*)", gap)
@@ -391,11 +391,11 @@ class _Finder:
             self._replace(kind, node, begin + len(parts[1]), begin + len(parts[1]) + len(parts[2]), other)
 
     def _replace(self, kind: str, node: ast.AST, start: int, end: int, text: str) -> None:
-        whole = slice(self._start(node), self._end(node))
-        changed = self._source[whole.start : start] + text.encode() + self._source[end : whole.stop]
-        self._note(kind, node, changed.decode())
+        begin, stop = self._start(node), self._end(node)
+        changed = self._source[begin:start] + text.encode() + self._source[end:stop]
+        self._add(kind, node, changed.decode())
 
-    def _note(self, kind: str, node: ast.AST, mutated: str) -> None:
+    def _add(self, kind: str, node: ast.AST, mutated: str) -> None:
         original = self._text(node)
         if original == mutated:
             return

@@ -1,7 +1,7 @@
-"""``docs/options.md``: the concepts and their names elsewhere, and the options of each algorithm.
+"""Generates ``docs/options.md``: concepts with their names in other libraries, and the options of each algorithm.
 
-python tools/options_page.py --write   write it from the configs
-python tools/options_page.py --check   1 if it is out of date, 0 otherwise
+python tools/options_page.py --write   write the page from the configs
+python tools/options_page.py --check   status 1 if it is out of date, 0 otherwise
 """
 
 from __future__ import annotations
@@ -29,19 +29,20 @@ PAGE = Path(__file__).parents[1] / "docs" / "options.md"
 _HEAD = """# Options
 
 Written by `tools/options_page.py` from the configs. In Python an option is a keyword of `metaroll.agent(algo, env,
-...)` or a field of a config, at the command line a flag (`--learning-rate`), in a YAML file a line (`learning_rate:
-3e-4`). Its type, its bounds, its default and its text stand once, in the config that is named above each table; a
-preset, a size and an environment set other defaults (`metaroll train ALGO ENV --help` shows them). None is `None` in
-Python, `null` in YAML. Editors show options as keywords of `metaroll.agent` and of the classes in `metaroll.configs`.
+...)` or a field of a config, on the command line a flag (`--learning-rate`), in a YAML file a line (`learning_rate:
+3e-4`). Its type, bounds, default and text are written once, in the config named above each table; presets, sizes and
+environments set other defaults (`metaroll train ALGO ENV --help` shows them). None is `None` in Python, `null` in
+YAML. Editors show options as keywords of `metaroll.agent` and of the classes in `metaroll.configs`.
 
 The options of a run are those of its algorithm below, those of [every run](#every-run), and those of its evaluations,
-[without](#evaluation) or [with](#evaluation-with-adaptation) adaptation; what an algorithm has itself counts.
+[without](#evaluation) or [with](#evaluation-with-adaptation) adaptation. If an option is in several tables, that of the
+algorithm applies.
 
 ## One name for one concept
 
-Names of other libraries are taken where they mean the same: `metaroll.agent("sac", env, buffer_size=100_000,
-gamma=0.98)` works, as does `--gamma 0.98`. Where they mean something else, the answer says what stands for them.
-Former names of ours give a `DeprecationWarning`, and will be errors in version 0.4.
+Names of other libraries are accepted if they mean the same: `metaroll.agent("sac", env, buffer_size=100_000,
+gamma=0.98)` works, as does `--gamma 0.98`. If they mean something else, the error names the option to use instead.
+Former names of metaroll give a `DeprecationWarning`, and will be errors in version 0.4.
 
 """
 
@@ -57,7 +58,7 @@ _OTHERS = {
     "metaroll infer": configs.InferenceOptions,
     "metaroll sim2real": configs.LoopOptions,
 }
-"""Sections of what is no run."""
+"""Sections of configs that do not belong to a run."""
 _SHARED = {
     "Every run": RunConfig,
     "Evaluation": EvaluationConfig,
@@ -66,7 +67,7 @@ _SHARED = {
 
 
 def page_text() -> str:
-    """The whole page."""
+    """The text of the page."""
     rows = [_concept_row(concept) for concept in CONCEPTS if concept.fields and concept.taken]
     concepts = _table(("concept", "here", "documented names", "Stable-Baselines3", "garage", "sbi", "others"), rows)
     parts = [_HEAD, concepts]
@@ -85,7 +86,7 @@ def page_text() -> str:
 
 
 def _name_of(config: type[Config]) -> str:
-    """Where a config is found, and which public ones it extends."""
+    """The full name of a config, and the public configs that it extends."""
     config = config.__base__ if issubclass(config, Search) else config  # the settings of a search
     public = [kind.__name__ for kind in config.__mro__ if kind.__name__ in configs.__all__]
     if config.__name__ not in public:
@@ -102,7 +103,7 @@ def _concept_row(concept: Concept) -> list[str]:
 def _options_table(options: Iterable[Option]) -> str:
     options = list(options)
     rows = [[f"`{o.name}`", _values_of(o), _default_of(o), re.sub(r"\bnull\b", "none", o.help)] for o in options]
-    head = ["option", "values", "default", "what it is"]
+    head = ["option", "values", "default", "meaning"]
     if any(option.was for option in options):
         former = ["formerly", *(f"`{option.was}`" if option.was else "" for option in options)]
         head, *rows = ([*row, was] for row, was in zip([head, *rows], former, strict=True))
@@ -131,7 +132,7 @@ def _bounds_of(option: Option) -> str:
 
 def _default_of(option: Option) -> str:
     if option.default is MISSING:
-        return "of the preset"
+        return "set by the preset"
     if option.default is None or option.kind is bool:
         return {None: "none", True: "yes", False: "no"}[option.default]
     return f"`{list(option.default) if option.many else option.default}`"
@@ -143,13 +144,13 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the page, or say whether it is up to date."""
+    """Write the page, or check that it is up to date."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     action = parser.add_mutually_exclusive_group(required=True)
     action.add_argument("--write", action="store_true", help="write the page")
     action.add_argument("--check", action="store_true", help="compare it with the configs")
-    given = parser.parse_args(arguments)
-    if given.write:
+    args = parser.parse_args(arguments)
+    if args.write:
         PAGE.write_text(page_text(), "utf-8")
         return 0
     if PAGE.is_file() and PAGE.read_text("utf-8") == page_text():

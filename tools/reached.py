@@ -1,4 +1,4 @@
-"""What the documented names reach: functions, classes and assignments at the top of modules, by the names they use."""
+"""Finds the top-level functions, classes and assignments that documented names reach, by the names that they use."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _Key = tuple[str, str]
 
 
 def unreached_lines(source: Source) -> int:
-    """Lines that no documented name reaches; a key is a module and a name at its top, "" for the module itself."""
-    statements, imported = _tops(source), _imported(source)
+    """Lines that no documented name reaches; a key is a module and a top-level name, "" for the module itself."""
+    statements, imported = _top_level(source), _imported(source)
     reached: set[_Key] = set()
     waiting = list(_documented(source))
     entered: set[str] = set()
@@ -54,7 +54,7 @@ def _lines_left(
 
 
 def _documented(source: Source) -> Iterator[_Key]:
-    """What the tables of ``compat/`` list: a module of ours, relative to the package, and names there."""
+    """The names in the tables of ``compat/``: module of the package -> names there."""
     package = min(source.modules, key=len)
     for module in source.modules.values():
         for node in module.nodes if module.path.startswith("compat/") else ():
@@ -66,11 +66,11 @@ def _documented(source: Source) -> Iterator[_Key]:
                     yield from ((home, str(name.value)) for name in names.elts if isinstance(name, ast.Constant))
 
 
-def _tops(source: Source) -> dict[str, dict[str, list[ast.stmt]]]:
-    """Module -> name -> the statements at its top that define it."""
-    tops: dict[str, dict[str, list[ast.stmt]]] = {}
+def _top_level(source: Source) -> dict[str, dict[str, list[ast.stmt]]]:
+    """Module -> name -> the top-level statements that define it."""
+    statements: dict[str, dict[str, list[ast.stmt]]] = {}
     for module in source.modules.values():
-        names = tops.setdefault(module.name, {})
+        names = statements.setdefault(module.name, {})
         for node in module.tree.body:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 names.setdefault(node.name, []).append(node)
@@ -78,11 +78,11 @@ def _tops(source: Source) -> dict[str, dict[str, list[ast.stmt]]]:
                 targets = node.targets if isinstance(node, ast.Assign) else [node.target]
                 for name in {inner.id for t in targets for inner in ast.walk(t) if isinstance(inner, ast.Name)}:
                     names.setdefault(name, []).append(node)
-    return tops
+    return statements
 
 
 def _imported(source: Source) -> dict[str, dict[str, _Key]]:
-    """Module -> name -> the key that it imports by this name."""
+    """Module -> name -> the key that is imported under this name."""
     imported: dict[str, dict[str, _Key]] = {}
     for module in source.modules.values():
         names = imported.setdefault(module.name, {})

@@ -1,9 +1,9 @@
-"""The simulators as they are in the code, with the units of their quantities: writes docs/simulators.md.
+"""Writes docs/simulators.md: the simulators, with the units of their quantities.
 
 Usage: python tools/simulator_table.py [--check]     (--check writes nothing; exit status 1 if the file is out of date)
 
-Everything is read from the environments of metaroll.envs.sims.catalog; only units and what the code does not say of
-them in a word stand here. A contract test fails when the committed page is out of date.
+Everything is read from the environments of metaroll.envs.sims.catalog, except units and short remarks, which are
+written here. A contract test fails if the committed page is out of date.
 """
 
 from __future__ import annotations
@@ -105,32 +105,33 @@ UNITS_OF = {
     ("cart-pole", "combined_damping"): "N s/m",
     ("ball balancer", "combined_damping"): "N m s/rad",
 }
-"""What a name means in one system only: (system, name) -> unit."""
+"""Units of names that mean something else in one system: (system, name) -> unit."""
 
 STARTS = {
     ("ball on beam", "x"): "+-(0.7 to 0.8), at either end",
     ("ball balancer", "x"): "on a ring",
     ("ball balancer", "y"): "on a ring",
 }
-"""Where an entry of the state starts, if a box around the initial states does not say it: (system, label) -> text."""
+"""Initial values of the state that a box does not describe: (system, label) -> text."""
 
 ANGLES = {
-    "pendulum": "`theta` is 0 where the pole hangs and pi where it stands upright; it grows with a positive torque.",
+    "pendulum": "`theta` is 0 when the pole hangs and pi when it is upright; a positive torque increases it.",
     "cart-pole": (
-        "`theta` is 0 where the pole hangs and pi where it stands upright; as it grows from 0, the tip moves to "
+        "`theta` is 0 when the pole hangs and pi when it is upright; as it increases from 0, the tip moves to "
         "positive `x`."
     ),
     "Qube": (
-        "`theta` of the arm is 0 in the middle between its stops, and grows with a positive voltage. `alpha` is 0 "
-        "where the pendulum hangs and pi where it stands upright; as it grows from 0, the tip moves to where the arm's "
-        "end goes as `theta` grows."
+        "`theta` of the arm is 0 in the middle between its stops, and a positive voltage increases it. `alpha` is 0 "
+        "when the pendulum hangs and pi when it is upright; as it increases from 0, the tip moves in the direction in "
+        "which the end of the arm moves as `theta` increases."
     ),
-    "ball on beam": "`alpha` is 0 where the beam is level; as it grows, the end at positive `x` rises.",
+    "ball on beam": "`alpha` is 0 when the beam is level; as it increases, the end at positive `x` rises.",
     "ball balancer": (
-        "`theta_x` and `theta_y` are 0 where the plate is level; as one grows, the ball rolls to positive `x` or `y`."
+        "`theta_x` and `theta_y` are 0 when the plate is level; as one increases, the ball rolls to positive `x` or "
+        "`y`."
     ),
 }
-"""Where angles are 0, and which way they grow."""
+"""Zero points and directions of angles."""
 
 NOTES = {
     "ball balancer": (
@@ -142,35 +143,35 @@ NOTES = {
         "[r a b, b^2]], a = s_1^2, b = s_2^2, r = tanh(rho); the step keeps them."
     ),
 }
-"""What is to be said of a system beside its tables."""
+"""Notes on systems besides the tables."""
 
 REMARKS = {
     ("pendulum", "pole_length"): "the whole rod",
-    ("ball on beam", "ball_radius"): "changes nothing: a rolling ball is as inert as 7/5 of its mass",
+    ("ball on beam", "ball_radius"): "has no effect: a rolling ball has the inertia of 7/5 of its mass",
     ("cart-pole", "pole_length"): "half of the pole",
     ("cart-pole", "cart_friction_coeff"): "not with simple_dynamics",
     ("ball balancer", "ball_damping"): "not with simple_dynamics",
 }
-"""What is to be said of a domain parameter: (system, name) -> text."""
+"""Remarks on domain parameters: (system, name) -> text."""
 
 OPTIONS = {
-    ("cart-pole", "long_pole"): "the pole of 64.1 cm, otherwise that of 33.65 cm",
-    ("cart-pole", "simple_dynamics"): "without the cart's friction and the dead zone of the voltage",
+    ("cart-pole", "long_pole"): "the pole is 64.1 cm long, otherwise 33.65 cm",
+    ("cart-pole", "simple_dynamics"): "without the friction of the cart and the dead zone of the voltage",
     ("cart-pole", "wild_init"): "the pole starts at any angle, otherwise within 2 deg of hanging",
-    ("ball balancer", "simple_dynamics"): "without dead zones, friction, and all of the plate's motion but its slope",
+    ("ball balancer", "simple_dynamics"): "without dead zones, friction, and motion of the plate except its slope",
     ("catapult", "planets"): (
         "the only constant is `planet`, 0 for Mars and 1 for Venus, which differ in gravity and in the spring; by "
-        "default it is Venus with chance 0.7"
+        "default it is Venus with probability 0.7"
     ),
 }
-"""What options of the constructors mean: (system, option) -> text."""
+"""Meaning of the options of constructors: (system, option) -> text."""
 
 INTRODUCTION = """# Simulators
 
 <!-- written by tools/simulator_table.py; do not edit -->
 
-Ten environments of control and robotics, written as formulas of arrays: one at a time as a Gymnasium environment,
-thousands at once in NumPy or PyTorch, with constants of their own each. How to use and randomize them:
+Ten environments of control and robotics, written as formulas of arrays: a single one is a Gymnasium environment,
+thousands run at once in NumPy or PyTorch, each with its own constants. How to use and randomize them:
 [sim_to_real.md](sim_to_real.md).
 
 ```python
@@ -183,18 +184,19 @@ env = gymnasium.make("metaroll/QCartPoleSwingUp-v0")
 obs, info = env.reset(seed=0, options={"domain_param": {"pole_mass": 0.2}, "init_state": [0.0, 0.1, 0.0, 0.0]})
 ```
 
-- **Bounds** are those with nominal constants; a note says which constants move them. An action beyond its bounds is
-  clipped (`info["act_applied"]` has what acted), a state beyond them has failed: the episode is `terminated`.
-- **Rewards** are those of the state before the step and of the action before clipping; `e` is the desired minus the
-  present state. A final reward is added once, at the last step.
-- **Constants** (domain parameters) have to lie within the allowed range. *By default* says how `default_randomizer`
-  varies them: normal with this standard deviation, or uniform with this half width, in per cent of the nominal value
-  where it says so. Draws are cut off at the limits that are given. Voltages from `voltage_thold_neg` to
-  `voltage_thold_pos` do not turn the motor.
+- **Bounds** hold for nominal constants; a note names the constants on which they depend. Actions are clipped to their
+  bounds (`info["act_applied"]` is the clipped action). A state outside its bounds is a failure: the episode is
+  `terminated`.
+- **Rewards** depend on the state before the step and on the action before clipping; `e` is the desired minus the
+  current state. A final reward is added once, at the last step.
+- **Constants** (domain parameters) must lie in the allowed range. *By default* is how `default_randomizer` varies
+  them: normal with this standard deviation, or uniform with this half width, relative to the nominal value if given
+  in per cent. Draws are clipped to the given limits. Voltages from `voltage_thold_neg` to `voltage_thold_pos` do not
+  turn the motor.
 - Time step, horizon, task, constants and initial states can be set: `PendulumEnv(dt=0.01, max_steps=200,
   domain_param={"pole_mass": 1.2}, init_space=[0.1, 0.2])`.
-- Constants that are set (`env.domain_param = {...}`, the options of a reset, `rollout(..., reset_kwargs=...)`) stay;
-  who later sets some leaves the others as they then are. `env.get_nominal_domain_param()` tells the nominal ones."""
+- Constants that are set (`env.domain_param = {...}`, the options of a reset, `rollout(..., reset_kwargs=...)`) stay
+  set, and setting some leaves the others unchanged. `env.get_nominal_domain_param()` returns the nominal ones."""
 
 
 def unit_of(system: str, name: str) -> str:
@@ -206,25 +208,25 @@ def unit_of(system: str, name: str) -> str:
 
 
 def number(value: float) -> str:
-    """A number with up to five digits."""
+    """A number with up to five significant digits."""
     return "inf" if math.isinf(value) else f"{value:.5g}".replace("e-0", "e-").replace("e+0", "e")
 
 
 def bounds_text(low: float, high: float, unit: str) -> str:
-    """An interval, in degrees as well where it is one of angles."""
+    """An interval; that of an angle in degrees, too."""
     if math.isinf(high):
         return "any"
     if low == high:
         return number(low)
-    shown = f"+-{number(high)}" if low == -high else f"{number(low)} to {number(high)}"
+    text = f"+-{number(high)}" if low == -high else f"{number(low)} to {number(high)}"
     if unit.startswith("rad"):
         degrees = [number(math.degrees(value)) for value in (low, high)]
-        shown += f" (+-{degrees[1]} deg)" if low == -high else f" ({degrees[0]} to {degrees[1]} deg)"
-    return shown
+        text += f" (+-{degrees[1]} deg)" if low == -high else f" ({degrees[0]} to {degrees[1]} deg)"
+    return text
 
 
 def allowed_text(model: SimModel, name: str) -> str:
-    """The range of a domain parameter; a low end of 0 is excluded."""
+    """The allowed range of a domain parameter; a lower limit of 0 is excluded."""
     low, high = model.params[name].allowed
     limits = []
     if math.isfinite(low):
@@ -254,7 +256,7 @@ def spread_text(spread: Any, unit: str) -> str:
 
 
 def reward_text(task: SimTask, state_labels: Sequence[str], action_labels: Sequence[str]) -> str:
-    """The reward of a step, and the final one, in a line."""
+    """The reward of a step, and the final reward, in one line."""
     if isinstance(task, LowestHeightTask):
         return "`-|height|` after the step, which succeeds and ends the episode."
     if isinstance(task, NoTask):
@@ -267,7 +269,7 @@ def reward_text(task: SimTask, state_labels: Sequence[str], action_labels: Seque
     angles = [state_labels[i] for i in task.idcs] if isinstance(task, RadiallySymmDesStateTask) else []
     least = number(task.reward.min_reward) if isinstance(task.reward, ScaledExpQuadrErr) else ""
     scaled = f", c such that it is {least} at the bounds" if least else ""
-    turned = f", {' and '.join(angles)} the short way round" if angles else ""
+    turned = f", {' and '.join(angles)} by the shorter way around" if angles else ""
     return (
         f"`{_formula(task.reward, state_labels, action_labels)}`{scaled}, e from the desired state ({desired}){turned}."
     )
@@ -295,17 +297,17 @@ def _final_text(task: FinalRewTask) -> str:
     return f"after a failure -{size}" if not task.time_dependent else f"after a failure minus {size}"
 
 
-def movers(env: SimEnv, bounds: Callable[[SimEnv], Iterable[np.ndarray]]) -> list[str]:
-    """Domain parameters that some bounds depend on: those whose change moves them."""
+def bounding_parameters(env: SimEnv, bounds: Callable[[SimEnv], Iterable[np.ndarray]]) -> list[str]:
+    """Domain parameters on which some bounds depend: a change of them changes the bounds."""
     before = list(bounds(env))
-    found = []
+    names = []
     for name, value in env.get_nominal_domain_param().items():
-        little = -1e-3 if name.endswith("_neg") else 1e-3  # of two thresholds the negative one is the lower
-        env.domain_param = {name: 0.9 * value if value else little}
+        small = -1e-3 if name.endswith("_neg") else 1e-3  # a negative threshold must stay below the positive one
+        env.domain_param = {name: 0.9 * value if value else small}
         if not all(np.array_equal(old, new) for old, new in zip(before, bounds(env), strict=True)):
-            found.append(name)
+            names.append(name)
         env.domain_param = {name: value}
-    return found
+    return names
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
@@ -314,19 +316,19 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def quantity_rows(env: SimEnv) -> list[list[str]]:
-    """A row per entry of state, observation (where it is another one) and action."""
+    """A row per entry of state, observation (if it is not part of the state) and action."""
     model, spec = env.model, env.env_spec
     starts = initial_texts(env)
     rows = []
     for i, label in enumerate(model.state_labels):
-        what = "state, observation" if label in model.observation_labels else "state"
-        rows.append([what, label, *_unit_and_bounds(env, label, spec.state_space, i), starts[i]])
+        kind = "state, observation" if label in model.observation_labels else "state"
+        rows.append([kind, label, *_unit_and_bounds(env, label, spec.state_space, i), starts[i]])
     for i, label in enumerate(model.observation_labels):
         if label not in model.state_labels:
             rows.append(["observation", label, *_unit_and_bounds(env, label, spec.observation_space, i), ""])
     for i, label in enumerate(model.action_labels):
         rows.append(["action", label, *_unit_and_bounds(env, label, spec.action_space, i), ""])
-    return [[what, f"`{label}`", *rest] for what, label, *rest in rows]
+    return [[kind, f"`{label}`", *rest] for kind, label, *rest in rows]
 
 
 def _unit_and_bounds(env: SimEnv, label: str, space: Any, position: int) -> list[str]:
@@ -335,7 +337,7 @@ def _unit_and_bounds(env: SimEnv, label: str, space: Any, position: int) -> list
 
 
 def initial_texts(env: SimEnv) -> list[str]:
-    """Where each entry of the state starts."""
+    """The initial values of each entry of the state."""
     model, constants = env.model, env.config.constants()
     ends = [model.state_from_init(tuple(side), constants, np) for side in env.config.initial_bounds()]
     texts = []
@@ -376,8 +378,10 @@ def section(entry: SimEntry) -> list[str]:
         *_table(["", "entry", "unit", "bounds", "start"], quantity_rows(env)),
         "",
     ]
-    moved = movers(env, lambda env: (env.state_space.high, env.act_space.high, *env.config.initial_bounds()))
-    notes = [f"The bounds depend on {' and '.join(f'`{name}`' for name in moved)}."] if moved else []
+    names = bounding_parameters(
+        env, lambda env: (env.state_space.high, env.act_space.high, *env.config.initial_bounds())
+    )
+    notes = [f"The bounds depend on {' and '.join(f'`{name}`' for name in names)}."] if names else []
     notes += [text[model.name] for text in (ANGLES, NOTES) if model.name in text]
     if notes:
         lines += [" ".join(notes), ""]

@@ -1,6 +1,6 @@
-"""A package as syntax trees: its modules, what they import, and small questions about their text.
+"""A package as syntax trees: its modules, their imports, and helpers that read their text.
 
-Nothing of the package is imported, so the source of any commit can be read.
+The package itself is not imported, so the source of any commit can be read.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class Module:
 
     @cached_property
     def nodes(self) -> list[ast.AST]:
-        """All nodes of the tree, which is walked once for all rules, and the imports that a lazy door stands for."""
+        """All nodes of the tree, collected once for all rules, and the lazy imports of a package."""
         return [*ast.walk(self.tree), *self._lazy_imports()]
 
     def _lazy_imports(self) -> Iterator[ast.ImportFrom]:
-        """Those of ``_MODULES`` (module -> names); the door of the whole package is not followed."""
+        """The imports in ``_MODULES`` (module -> names); those of the top package are left out."""
         for node in self.tree.body if self.is_init and self.folder else ():
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_MODULES":
                 package = self.name.partition(".")[0]
@@ -43,7 +43,7 @@ class Module:
 
     @property
     def folder(self) -> str:
-        """The package that directly holds the module, "" for the top one."""
+        """The package that directly contains the module, "" for the top one."""
         return self.path.rpartition("/")[0]
 
 
@@ -66,7 +66,7 @@ class Source:
 
     @cached_property
     def imports(self) -> dict[str, set[str]]:
-        """Module -> the modules of ours that it imports anywhere."""
+        """Module -> the modules of the package that it imports anywhere."""
         return {name: set(self._imports_of(module)) - {name} for name, module in self.modules.items()}
 
     def _imports_of(self, module: Module) -> Iterator[str]:
@@ -86,57 +86,57 @@ class Source:
             parts = package.split(".")
             base = ".".join([*parts[: len(parts) - node.level + 1], *([node.module] if node.module else [])])
         for alias in node.names:
-            whole = f"{base}.{alias.name}"
-            yield (whole, "") if whole in self.modules else (base, alias.name)
+            full = f"{base}.{alias.name}"
+            yield (full, "") if full in self.modules else (base, alias.name)
 
     def home(self, origin: tuple[str, str]) -> tuple[str, str]:
-        """Where a name is defined that is perhaps imported from a door, which imports it itself."""
+        """Where a name is defined; an ``__init__`` may only import it from another module."""
         door = self.modules.get(origin[0])
         if door is not None and door.is_init:
             for node in (node for node in door.nodes if isinstance(node, ast.ImportFrom)):
-                for alias, behind in zip(node.names, self.origins(node, door), strict=True):
+                for alias, source in zip(node.names, self.origins(node, door), strict=True):
                     if (alias.asname or alias.name) == origin[1]:
-                        return self.home(behind)
+                        return self.home(source)
         return origin
 
     @cached_property
     def folders(self) -> dict[str, list[Module]]:
         """Folder -> its modules without the ``__init__``."""
-        found: dict[str, list[Module]] = {}
+        folders: dict[str, list[Module]] = {}
         for module in self.modules.values():
             if not module.is_init:
-                found.setdefault(module.folder, []).append(module)
-        return found
+                folders.setdefault(module.folder, []).append(module)
+        return folders
 
     @cached_property
     def folder_imports(self) -> dict[str, set[str]]:
-        """Folder -> the other folders that its modules import; ``__init__`` and ``__main__`` are doors, not counted.
+        """Folder -> the other folders that its modules import, without the imports of ``__init__`` and ``__main__``.
 
-        A folder that holds a door alone stands for what that imports.
+        An import of a folder that has only an ``__init__`` counts as an import of what that imports.
         """
-        found: dict[str, set[str]] = {folder: set() for folder in self.folders}
+        imported: dict[str, set[str]] = {folder: set() for folder in self.folders}
 
-        def behind(name: str) -> set[str]:
+        def folders_of(name: str) -> set[str]:
             folder = self.modules[name].folder
-            return {folder} if folder in found else set[str]().union(*map(behind, self.imports[name]))
+            return {folder} if folder in imported else set[str]().union(*map(folders_of, self.imports[name]))
 
         for name, module in self.modules.items():
             if not (module.is_init or module.path == "__main__.py"):
-                found[module.folder] |= set[str]().union(*map(behind, self.imports[name])) - {module.folder}
-        return found
+                imported[module.folder] |= set[str]().union(*map(folders_of, self.imports[name])) - {module.folder}
+        return imported
 
 
 def docstrings(module: Module) -> set[ast.Constant]:
-    """The strings that stand as statements: docstrings, and those below attributes."""
+    """The strings that are statements: docstrings, also those of attributes."""
     statements = (node.value for node in module.nodes if isinstance(node, ast.Expr))
     return {value for value in statements if isinstance(value, ast.Constant) and isinstance(value.value, str)}
 
 
 def strings(module: Module) -> Iterator[tuple[int, str]]:
     """(line, value) of every string that is not a docstring."""
-    left_out = docstrings(module)
+    excluded = docstrings(module)
     for node in module.nodes:
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in left_out:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in excluded:
             yield node.lineno, node.value
 
 
@@ -160,30 +160,30 @@ _NO_CODE = (
 
 
 def code_tokens(module: Module) -> list[tokenize.TokenInfo]:
-    """The tokens that are code: no comment, end of line, indentation or docstring."""
-    left_out = {(node.lineno, node.end_lineno or node.lineno) for node in docstrings(module)}
+    """The tokens of code, without comments, line ends, indentation and docstrings."""
+    excluded = {(node.lineno, node.end_lineno or node.lineno) for node in docstrings(module)}
     return [
         token
         for token in tokenize.generate_tokens(io.StringIO(module.text).readline)
         if token.type not in _NO_CODE
-        and not any(first <= token.start[0] <= last for first, last in left_out if token.type == tokenize.STRING)
+        and not any(first <= token.start[0] <= last for first, last in excluded if token.type == tokenize.STRING)
     ]
 
 
 def code_lines(module: Module) -> set[int]:
-    """Numbers of the lines that hold code: no comment, blank line or docstring."""
+    """Numbers of the lines with code, without comments, blank lines and docstrings."""
     lines = {line for token in code_tokens(module) for line in range(token.start[0], token.end[0] + 1)}
     return lines - {n for node in docstrings(module) for n in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
 
 
 def comment_lines(module: Module) -> int:
-    """How many lines hold a comment and nothing else."""
+    """Number of lines that contain only a comment."""
     tokens = tokenize.generate_tokens(io.StringIO(module.text).readline)
     return sum(token.type == tokenize.COMMENT and not token.line[: token.start[1]].strip() for token in tokens)
 
 
 def resolved(module: Module) -> Iterator[tuple[int, str]]:
-    """(line, name) of what a module mentions: dotted, as its imports say; methods of objects as ``.name``."""
+    """(line, name) of what a module mentions: dotted names resolved by its imports; methods of objects as ``.name``."""
     known: dict[str, str] = {}
     for node in module.nodes:
         if isinstance(node, ast.Import):
@@ -224,7 +224,7 @@ def resolved(module: Module) -> Iterator[tuple[int, str]]:
 
 
 def _dotted(node: ast.expr, known: dict[str, str]) -> str | None:
-    """The name of a module's member; ``None`` for members of other objects."""
+    """The dotted name of a member of a module; ``None`` for members of other objects."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)
@@ -235,7 +235,7 @@ def _dotted(node: ast.expr, known: dict[str, str]) -> str | None:
 
 
 def _opens(module: Module, function: ast.Attribute) -> bool:
-    """Whether a call of a method ``open`` is that of a path: without arguments, or with a mode."""
+    """Whether a call of a method ``open`` opens a path: it has no arguments, or a mode."""
     call = next((n for n in module.nodes if isinstance(n, ast.Call) and n.func is function), None)
     if call is None:
         return False

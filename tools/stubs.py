@@ -1,12 +1,12 @@
-"""What is written from other source: the stubs of ``metaroll``, and the names of its families of tasks.
+"""Generates files from other source: the stubs of ``metaroll``, and the names of its task families.
 
-``src/metaroll/__init__.pyi`` is what editors and type checkers read of the names that ``metaroll`` loads lazily,
-the ``.pyi`` beside ``configs``, ``plugins`` and the other rooms of public names the same of these;
-``src/metaroll/_agent.pyi`` has the options of each algorithm as keywords of ``metaroll.agent``, from the configs;
-``src/metaroll/envs/lookup/family_names.py`` lists families for those who do not wait for simulators to be loaded.
+``src/metaroll/__init__.pyi`` shows editors and type checkers the names that ``metaroll`` loads lazily. The ``.pyi``
+next to ``configs``, ``plugins`` and the other rooms of public names do the same for these. ``src/metaroll/_agent.pyi``
+has the options of each algorithm as keywords of ``metaroll.agent``, from the configs.
+``src/metaroll/envs/lookup/family_names.py`` lists the task families without importing simulators.
 
-python tools/stubs.py --write   write them
-python tools/stubs.py --check   1 if it is out of date, 0 otherwise
+python tools/stubs.py --write   write the files
+python tools/stubs.py --check   status 1 if one is out of date, 0 otherwise
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ PACKAGE = Path(__file__).parents[1] / "src" / "metaroll"
 STUB = PACKAGE / "__init__.pyi"
 CONFIGS = PACKAGE / "configs" / "__init__.pyi"
 ROOMS = ("contrib", "lab", "plugins", "policies", "search", "sims", "statistics", "wrappers")
-"""Packages and modules whose names are loaded lazily, too."""
+"""Packages and modules whose names are also loaded lazily."""
 AGENT = PACKAGE / "_agent.pyi"
 FAMILIES = PACKAGE / "envs" / "lookup" / "family_names.py"
 
 _STUBS = {"agent": "_agent"}
-"""Names that editors read in a stub of their own."""
+"""Names that have a separate stub."""
 _AGENT_HEAD = '''"""The options of each algorithm as keywords of ``metaroll.agent``; written by tools/stubs.py.
 
-A key of several algorithms is explained for all of them where it stands first, since that is what editors show of it.
-Algorithms that are known at run time only, and options by names of other libraries, are left to the last overload, as
-is what is misspelled: ``metaroll.agent`` itself says what is wrong.
+Editors show the first explanation of a key, so if several algorithms have it, the explanation is for all of them.
+The last overload takes algorithms that are only known at run time, options under names of other libraries, and
+misspelled options, for which ``metaroll.agent`` itself raises the error.
 """
 
 from collections.abc import Sequence
@@ -67,7 +67,7 @@ from metaroll.training.session.agent import Agent
 
 '''
 _OBJECTS = ("policy",)
-"""Options that Python takes objects for, beside their names."""
+"""Options for which Python accepts objects besides names."""
 _WIDTH = 120
 
 
@@ -79,7 +79,7 @@ def stub_text(source: str) -> str:
             are attributes).
 
     Raises:
-        ValueError: One of them is missing.
+        ValueError: One of these tables is missing.
     """
     homes = {name: _STUBS.get(name, module) for name, module in _table(source).items()}
     rooms = "".join(f"from metaroll import {room} as {room}\n" for room in _constant(source, "_ROOMS"))
@@ -103,14 +103,14 @@ def room_text(room: str, source: str) -> str:
     """The stub of a room.
 
     Args:
-        room: Its name.
-        source: Its text, with ``_MODULES`` (module -> public names).
+        room: Name of the room.
+        source: Text of its module, with ``_MODULES`` (module -> public names).
     """
     return _names_text(f"names of metaroll.{room}", _table(source))
 
 
 def room_file(room: str) -> Path:
-    """The module, or the ``__init__`` of the package."""
+    """The file of a room: a module, or the ``__init__`` of a package."""
     return PACKAGE / f"{room}.py" if (PACKAGE / f"{room}.py").exists() else PACKAGE / room / "__init__.py"
 
 
@@ -120,14 +120,14 @@ def _table(source: str) -> dict[str, str]:
 
 
 def _names_text(
-    what: str, homes: Mapping[str, str], rooms: str = "", own: Mapping[str, str] = MappingProxyType({})
+    title: str, homes: Mapping[str, str], rooms: str = "", own: Mapping[str, str] = MappingProxyType({})
 ) -> str:
-    """A stub of names, which stand in modules (name -> module), and of what the package itself has (name -> type)."""
+    """A stub of imported names (name -> module), and of the names of the package itself (name -> type)."""
     modules = sorted(set(homes.values()))
     imports = [rooms, *(_import(module, [name for name in homes if homes[name] == module]) for module in modules)]
     types = "".join(f"{name}: {kind}\n" for name, kind in own.items())
     listed = "".join(f'    "{name}",\n' for name in sorted([*own, *homes], key=_place))
-    head = f'"""The public {what}, and where they are defined; written by tools/stubs.py."""'
+    head = f'"""The public {title}, and where they are defined; written by tools/stubs.py."""'
     return "\n".join(filter(None, (f"{head}\n", "".join(imports), types, f"__all__ = [\n{listed}]\n")))
 
 
@@ -141,7 +141,7 @@ def agent_text(source: str) -> str:
         node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef) and node.name == "agent"
     )
     signature = source.splitlines(keepends=True)[function.lineno - 1 : function.body[0].end_lineno]
-    options = {arg.arg: arg.annotation for arg in function.args.kwonlyargs if arg.arg != "seed"}  # which a config has
+    options = {arg.arg: arg.annotation for arg in function.args.kwonlyargs if arg.arg != "seed"}  # in a config
     folders = "".join(f"    {name}: {ast.unparse(kind)}\n" for name, kind in options.items() if kind)
     overloads = (
         f'@overload\ndef agent(algo: Literal["{name}"], env: Any, '
@@ -154,8 +154,8 @@ def agent_text(source: str) -> str:
 
 
 def families_text() -> str:
-    """The module of names of families."""
-    from metaroll.envs.lookup.registry import family_names  # importing it registers all
+    """The text of the module with the names of families."""
+    from metaroll.envs.lookup.registry import family_names  # importing this registers all families
 
     rows = "".join(f'    "{name}",\n' for name in family_names())
     head = '"""Names of all families of tasks; written by tools/stubs.py."""\n\n__all__ = ["FAMILY_NAMES"]\n'
@@ -163,7 +163,7 @@ def families_text() -> str:
 
 
 def _option_classes() -> Iterator[str]:
-    """A class for the options of each algorithm, behind those of the configs of which it has all fields."""
+    """A class for the options of each algorithm, after the classes of the configs whose fields it has."""
     texts: dict[str, dict[str, list[str]]] = {}
     for name in ALGORITHM_NAMES:
         for option in run_options(name):
@@ -172,25 +172,25 @@ def _option_classes() -> Iterator[str]:
     for name in ALGORITHM_NAMES:
         wanted = {option.name: option for option in run_options(name)}
         kinds = (RunConfig, *parts_of_algorithm(name), evaluation_config(name))
-        parts = [part for kind in kinds for part in _whole(kind, wanted)]
+        parts = [part for kind in kinds for part in _complete(kind, wanted)]
         bases = [part for part in parts if not any(part is not other and issubclass(other, part) for other in parts)]
         for kind in (kind for base in bases for kind in reversed(base.__mro__) if _is_config(kind)):
             if kind not in written:
                 written.add(kind)
                 own = [option for option in options_of(kind) if option.name in kind.__annotations__]
                 parents = [_config_name(base) for base in kind.__bases__ if _is_config(base)]
-                if _config_name(kind) not in parents:  # as that of a search, beside its settings
+                if _config_name(kind) not in parents:  # a search has the name of its settings, its base
                     yield _class(_config_name(kind), parents, _keys(own, texts))
         inherited = {option.name: _text(option) for base in reversed(bases) for option in options_of(base)}
         own = [option for option in wanted.values() if _text(option) != inherited.get(option.name)]
         yield _class(_options_name(name), ["Folders", *map(_config_name, bases)], _keys(own, texts))
 
 
-def _whole(kind: type[Config], wanted: Mapping[str, Option]) -> list[type[Config]]:
-    """The config, if all of its fields are ``wanted``; else those of its bases of which this holds."""
+def _complete(kind: type[Config], wanted: Mapping[str, Option]) -> list[type[Config]]:
+    """The config, if all its fields are in ``wanted``; otherwise those of its bases for which this holds."""
     if all(option.name in wanted and _type(option) == _type(wanted[option.name]) for option in options_of(kind)):
         return [kind]
-    return [part for base in kind.__bases__ if _is_config(base) for part in _whole(base, wanted)]
+    return [part for base in kind.__bases__ if _is_config(base) for part in _complete(base, wanted)]
 
 
 def _is_config(kind: type) -> bool:
@@ -206,7 +206,7 @@ def _options_name(algorithm: str) -> str:
 
 
 def _class(name: str, bases: Sequence[str], keys: str) -> str:
-    """A ``TypedDict``, as ``make format`` leaves it."""
+    """A ``TypedDict``, formatted as by ``make format``."""
     parts = [*(bases or ["TypedDict"]), *(["total=False"] if keys else [])]
     head = f"class {name}({', '.join(parts)}):"
     if len(f"{head} ...") > _WIDTH:
@@ -217,15 +217,15 @@ def _class(name: str, bases: Sequence[str], keys: str) -> str:
 
 
 def _keys(options: Iterable[Option], texts: dict[str, dict[str, list[str]]]) -> str:
-    """Keys of a ``TypedDict``, with what editors show of them.
+    """Keys of a ``TypedDict``, with the texts that editors show.
 
     Args:
-        options: What the keys stand for.
-        texts: Name of an option -> text -> algorithms for which that holds; taken out where they are written.
+        options: The options of the keys.
+        texts: Name of an option -> text -> algorithms with this text. Options that are written are removed.
     """
     rows: list[str] = []
     for option in options:
-        # A config may redefine a field of its base: editors show the text that the first algorithm ends up with.
+        # A config may redefine a field of its base. Editors show the text that holds for the first algorithm.
         is_first = _text(option) == next(iter(texts.get(option.name, ())), "")
         known = texts.pop(option.name) if is_first else {}
         shown = [f"{', '.join(names)}: {text}" for text, names in known.items()] if len(known) > 1 else [_text(option)]
@@ -255,11 +255,11 @@ def _constant(source: str, name: str) -> Any:
     for node in ast.parse(source).body:
         if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in node.targets):
             return ast.literal_eval(node.value)
-    raise ValueError(f"there is no {name}: _MODULES = {{module: [names]}}, _ROOMS = (package,)")
+    raise ValueError(f"there is no {name}: expected _MODULES = {{module: [names]}} and _ROOMS = (package,)")
 
 
 def _import(module: str, names: Sequence[str]) -> str:
-    """One statement, as ``make format`` leaves it."""
+    """One import statement, formatted as by ``make format``."""
     ordered = sorted(names, key=_place)
     line = f"from metaroll.{module} import {', '.join(ordered)}\n"
     if len(line) <= _WIDTH + 1:
@@ -269,18 +269,18 @@ def _import(module: str, names: Sequence[str]) -> str:
 
 
 def _place(name: str) -> tuple[int, str]:
-    """Constants, then classes, then functions."""
+    """Sort key: constants, then classes, then functions."""
     kind = 0 if name.isupper() and len(name) > 1 else 1 if name[:1].isupper() else 2
     return kind, name
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the stub, or say whether it is up to date."""
+    """Write the files, or check that they are up to date."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     action = parser.add_mutually_exclusive_group(required=True)
-    action.add_argument("--write", action="store_true", help="write the stub")
-    action.add_argument("--check", action="store_true", help="compare it with the table")
-    given = parser.parse_args(arguments)
+    action.add_argument("--write", action="store_true", help="write the files")
+    action.add_argument("--check", action="store_true", help="compare the files with their sources")
+    args = parser.parse_args(arguments)
     texts = {
         STUB: stub_text((PACKAGE / "__init__.py").read_text("utf-8")),
         CONFIGS: configs_text((PACKAGE / "configs" / "__init__.py").read_text("utf-8")),
@@ -288,14 +288,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         AGENT: agent_text((PACKAGE / "training" / "session" / "agent.py").read_text("utf-8")),
         FAMILIES: families_text(),
     }
-    if given.write:
+    if args.write:
         for path, text in texts.items():
             path.write_text(text, "utf-8")
         return 0
-    old = [path for path, text in texts.items() if not (path.is_file() and path.read_text("utf-8") == text)]
-    for path in old:
+    stale = [path for path, text in texts.items() if not (path.is_file() and path.read_text("utf-8") == text)]
+    for path in stale:
         print(f"{path} is out of date: run python tools/stubs.py --write", file=sys.stderr)
-    return 1 if old else 0
+    return 1 if stale else 0
 
 
 if __name__ == "__main__":

@@ -1,15 +1,15 @@
-"""A pytest plugin for tools/mutants.py: runs chosen tests only, and records how each ends and which lines it executes.
+"""A pytest plugin for tools/mutants.py: runs chosen tests, and records how each ends and which lines it executes.
 
-What it does is set by environment variables, so that processes that tests start inherit it:
+It is configured by environment variables, which processes that tests start inherit:
 
-- ``TEST_RECORDER_REPORT``: a JSONL file to which it appends, as it happens: ``{"start": id}``, ``{"failed": id, "when":
-  ..., "error": ...}``, ``{"end": id, "outcome": ..., "seconds": ...}``, ``{"collected": number of tests}``.
-- ``TEST_RECORDER_TESTS``: a JSON file with the ids of the tests to run, in this order; others are left out. An id that
-  no longer exists is left out too.
-- coverage.py, where it has been started (``COVERAGE_PROCESS_START``), gets the id of a test as its context, or the path
-  of the file of tests for fixtures that several tests share. What runs in other processes has the path of the file that
-  was running when they started (``TEST_RECORDER_CONTEXT``, which the settings of coverage.py name as its context).
-  Workers that files of tests share end with each file, so that this is so.
+- ``TEST_RECORDER_REPORT``: a JSONL file to which events are appended: ``{"start": id}``, ``{"failed": id, "when": ...,
+  "error": ...}``, ``{"end": id, "outcome": ..., "seconds": ...}``, ``{"collected": number of tests}``.
+- ``TEST_RECORDER_TESTS``: a JSON file with the ids of the tests to run, in this order. Other tests are deselected, and
+  ids that no longer exist are ignored.
+- If coverage.py has been started (``COVERAGE_PROCESS_START``), its context is the id of the test, or the path of the
+  test file in fixtures that several tests share. In other processes it is the path of the test file that was running
+  when they started (``TEST_RECORDER_CONTEXT``, which the settings of coverage.py name as its context). For this,
+  workers that test files share are ended after each file.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ REPORT = "TEST_RECORDER_REPORT"
 TESTS = "TEST_RECORDER_TESTS"
 CONTEXT = "TEST_RECORDER_CONTEXT"
 SHARED = "SHARED_POOLS"
-"""The name under which a conftest.py keeps workers that live longer than a file of tests; they have ``end()``."""
+"""Attribute of a conftest.py with workers that outlive a test file; it has a method ``end()``."""
 
 SAVED_SECONDS = 0.6
-"""How long workers wait before they are ended, so that what coverage.py has measured in them is saved."""
+"""Time before workers are ended, in which the measurements of coverage.py in them are saved."""
 
 _seconds: dict[str, float] = {}
 _outcomes: dict[str, str] = {}
@@ -48,7 +48,7 @@ def _write(**line: Any) -> None:
 
 
 def _switch(context: str) -> bool:
-    """Whether anything is measured; what is executed from now on counts for ``context``."""
+    """Change the context of coverage.py for what is executed from now on; returns whether anything is measured."""
     running = None if Coverage is None else Coverage.current()
     if running is not None:
         running.switch_context(context)
@@ -57,7 +57,7 @@ def _switch(context: str) -> bool:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves the chosen tests, in the order that was asked for."""
+    """Keep only the chosen tests, in the given order."""
     if path := os.environ.get(TESTS):
         places = {name: place for place, name in enumerate(json.loads(Path(path).read_text(encoding="utf-8")))}
         others = [item for item in items if item.nodeid not in places]
@@ -67,14 +67,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:
-    """Records a file of tests that cannot be imported."""
+    """Record a test file that cannot be imported."""
     if report.failed:
         _write(failed=report.nodeid, when="import", error=_last_line(report))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, Any, Any]:
-    """Names the context of a test, in this process and for those that it starts."""
+    """Set the context of a test, in this process and for those that it starts."""
     name = _file_of(item)
     os.environ[CONTEXT] = name
     _write(start=item.nodeid)
@@ -91,10 +91,10 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: Any) -> Generator[None, Any, Any]:
-    """What a shared fixture executes counts for all tests of the file."""
+    """Count the lines that a shared fixture executes for all tests of the file."""
     if fixturedef.scope == "function":
         return (yield)
-    item = request._pyfuncitem  # the test that is the first to need it
+    item = request._pyfuncitem  # the first test that needs the fixture
     _switch(_file_of(item))
     try:
         return (yield)
@@ -103,7 +103,7 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: Any) -> Ge
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Records the end of a test, and its failure at once."""
+    """Record the end of a test, and a failure at once."""
     name = report.nodeid
     _seconds[name] = _seconds.get(name, 0.0) + report.duration
     if report.failed:
@@ -119,7 +119,7 @@ def _file_of(item: pytest.Item) -> str:
 
 
 def _last_line(report: pytest.CollectReport | pytest.TestReport) -> str:
-    """What went wrong, in one line."""
+    """The error in one line."""
     message = getattr(getattr(report.longrepr, "reprcrash", None), "message", None) or report.longreprtext
     lines = [line for line in message.splitlines() if line.strip()] or ["no text"]
     return (lines[0] if getattr(report.longrepr, "reprcrash", None) else lines[-1]).strip()[:200]

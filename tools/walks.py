@@ -1,8 +1,8 @@
-"""What a call enters: the functions of a package, one after the other, noted by a profiler in a process of its own.
+"""The functions of a package that a call enters, in order, recorded by a profiler in a separate process.
 
-The profiler is ``sys.setprofile``: it is called for each Python function that begins (and each generator that goes on).
-Only files of the package count, and everything is done once beforehand, so that no import and no first use is noted. A
-move is a call in another file than the call before. Figures depend on Python's version: it inlines more from 3.12 on.
+The profiler (``sys.setprofile``) is called whenever a Python function starts or a generator resumes. Only files of the
+package count, and everything is run once beforehand, so that imports and first uses are not recorded. A move is a call
+in another file than the previous call. Figures depend on the version of Python, which inlines more from 3.12 on.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def entered(frame, event):
 def give():
     sys.setprofile(None)
     print(json.dumps(calls), file=sys.__stdout__, flush=True)
-    os._exit(0)  # what goes on, a run of a thousand steps, is of no use
+    os._exit(0)  # the rest of the run is not needed
 """
 
 _LEARN = """
@@ -49,7 +49,7 @@ def learn():
 
 learn()
 sys.setprofile(follow)
-learn()  # beside the first run, in a folder of the next name
+learn()  # a second run, in another folder
 """
 
 _STEP = """
@@ -113,7 +113,7 @@ give()
 
 @dataclass(frozen=True)
 class Walk:
-    """The calls of a walk, ``(file below the package, name of the function)``, in their order."""
+    """The calls of a walk in order, ``(file below the package, name of the function)``."""
 
     entries: list[tuple[str, str]]
 
@@ -136,40 +136,40 @@ class Walk:
 
 
 def learn_walk(package: Path) -> Walk:
-    """``agent("ppo", "Pendulum-v1").learn`` until a function named step, or the slot loop's ``_step``, is entered.
+    """``agent("ppo", "Pendulum-v1").learn`` until a function named ``step``, or ``_step`` of the slot loop, is entered.
 
-    Comprehensions, generator expressions and lambdas are no calls here.
+    Comprehensions, generator expressions and lambdas do not count as calls.
 
     Raises:
-        RuntimeError: The package does not run so; the message has what was printed.
+        RuntimeError: The package fails to run this; the message has the end of its error output.
     """
-    return _walked(package, _LEARN)
+    return _walk(package, _LEARN)
 
 
 def step_walk(package: Path) -> Walk:
-    """The first batch of 64 steps that a SAC draws, and the gradient step on it; every call counts.
+    """The first batch of 64 steps that SAC draws, and the gradient step on it; every call counts.
 
     Raises:
-        RuntimeError: As of ``learn_walk``.
+        RuntimeError: As in ``learn_walk``.
     """
-    return _walked(package, _STEP)
+    return _walk(package, _STEP)
 
 
 def rollout_files(package: Path, from_step: bool) -> int:
-    """Files entered from ``rollout("Pendulum-v1")`` to its first step, or from that to a replay buffer.
+    """Number of files entered from ``rollout("Pendulum-v1")`` to its first step, or from that to a replay buffer.
 
     Raises:
-        RuntimeError: As of ``learn_walk``.
+        RuntimeError: As in ``learn_walk``.
     """
-    return _walked(package, f"FROM_STEP = {from_step}\n{_ROLLOUT}").files
+    return _walk(package, f"FROM_STEP = {from_step}\n{_ROLLOUT}").files
 
 
-def _walked(package: Path, script: str) -> Walk:
+def _walk(package: Path, script: str) -> Walk:
     with tempfile.TemporaryDirectory() as folder:
-        kept = {name: os.environ[name] for name in ("PATH", "LANG", "LD_LIBRARY_PATH") if name in os.environ}
+        variables = {name: os.environ[name] for name in ("PATH", "LANG", "LD_LIBRARY_PATH") if name in os.environ}
         result = subprocess.run(
             [sys.executable, "-c", _FOLLOW + script],
-            env={**kept, "PYTHONPATH": str(package.parent), "HOME": folder, "OMP_NUM_THREADS": "1"},
+            env={**variables, "PYTHONPATH": str(package.parent), "HOME": folder, "OMP_NUM_THREADS": "1"},
             cwd=folder,
             capture_output=True,
             text=True,
@@ -177,5 +177,5 @@ def _walked(package: Path, script: str) -> Walk:
         )
     lines = result.stdout.splitlines()
     if result.returncode or not lines:
-        raise RuntimeError(f"a walk through {package} does not run:\n{result.stderr[-2000:]}")
+        raise RuntimeError(f"a walk through {package} failed:\n{result.stderr[-2000:]}")
     return Walk([(path, name) for path, name in json.loads(lines[-1])])

@@ -1,8 +1,8 @@
 """The options of each algorithm as keywords of ``metaroll.agent``; written by tools/stubs.py.
 
-A key of several algorithms is explained for all of them where it stands first, since that is what editors show of it.
-Algorithms that are known at run time only, and options by names of other libraries, are left to the last overload, as
-is what is misspelled: ``metaroll.agent`` itself says what is wrong.
+Editors show the first explanation of a key, so if several algorithms have it, the explanation is for all of them.
+The last overload takes algorithms that are only known at run time, options under names of other libraries, and
+misspelled options, for which ``metaroll.agent`` itself raises the error.
 """
 
 from collections.abc import Sequence

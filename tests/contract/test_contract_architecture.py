@@ -58,7 +58,7 @@ PLANTED = {
     "a folder that is too full": ({f"data/m{i}.py": "" for i in range(21)}, "data has 21 modules"),
     "a module that there is not": (
         {"data/a.py": "from metaroll.data.gone import x"},
-        "metaroll.data.gone, which there",
+        "metaroll.data.gone, which does not exist",
     ),
     "an import upwards by a string": (
         {"data/a.py": "HOME = 'metaroll.tasks.a'", "tasks/a.py": "import metaroll.data.a"},
@@ -66,7 +66,7 @@ PLANTED = {
     ),
     "a name that is put together": (
         {"data/a.py": "import importlib\ndef f(x):\n    return importlib.import_module(f'metaroll.{x}')"},
-        "data/a.py imports a module of ours by a name that it puts together",
+        "data/a.py imports a module of metaroll by a composed name",
     ),
     "a chain of classes": (
         {
@@ -90,15 +90,15 @@ PLANTED = {
     "an algorithm's name in a class": ({"data/a.py": "class PPOBuffer: pass"}, "data/a.py names an algorithm"),
     "a second reader": (
         {"data/a.py": "import numpy as n\nx = n.load('a')"},
-        "data/a.py (line 2) reads a file in a format by numpy.load: only data/doors/ may",
+        "data/a.py (line 2) reads a file format by numpy.load: only data/doors/ may",
     ),
     "a second reader by a name of its own": (
         {"data/a.py": "from json import loads as read\n"},
-        "data/a.py (line 1) reads a file in a format by json.loads",
+        "data/a.py (line 1) reads a file format by json.loads",
     ),
     "a reader that is handed on": (
         {"data/a.py": "import yaml\nread = yaml.safe_load\n"},
-        "data/a.py (line 2) reads a file in a format by yaml.safe_load",
+        "data/a.py (line 2) reads a file format by yaml.safe_load",
     ),
     "a file that is opened": ({"data/a.py": "with open('a') as f: pass"}, "data/a.py (line 1) opens a file by open"),
     "a path that is opened": (
@@ -107,7 +107,7 @@ PLANTED = {
     ),
     "a folder that is removed": (
         {"data/a.py": "import shutil\ndef f(p):\n    shutil.rmtree(p)"},
-        "data/a.py (line 3) removes or cuts by shutil.rmtree: only data/folders/ may",
+        "data/a.py (line 3) removes or moves files by shutil.rmtree: only data/folders/ may",
     ),
     "a second way to have children": (
         {"data/a.py": "from concurrent.futures import ProcessPoolExecutor as Pool"},
@@ -116,7 +116,7 @@ PLANTED = {
     "a fork": ({"data/a.py": "import os\nos.fork()"}, "data/a.py (line 2) starts a process by os.fork"),
     "a reason that nothing needs": (
         {"data/a.py": ""},
-        "lab/cli/main.py does not use os.open: take it out of ELSEWHERE",
+        "lab/cli/main.py does not use os.open: remove it from ELSEWHERE",
     ),
     "probes": ({"data/a.py": "x = getattr(1, 'real', 0)\n" * 60}, "60 probes of literal names"),
 }

@@ -181,7 +181,8 @@ def test_summaries_of_meta_learning_do_not_mix_settings(reporting, monkeypatch):
             values, seeds = [-2.0, -99.0], (0, 1)
         else:
             setup = script.SETUPS["bandit-10"]
-            config = {"setup": "bandit-10", "trials": setup.trials, **script.told_of(setup, 0, setup.options["epochs"])}
+            settings = script.settings_of(setup, 0, setup.options["epochs"])
+            config = {"setup": "bandit-10", "trials": setup.trials, **settings}
             more = {"metric": "gain_on_greedy", "ci_low": 0.05}
             values, seeds = [0.08, -99.0], (0, 1)
         for value, other in zip(values, ({}, {"learning_rate": 9.0}), strict=True):

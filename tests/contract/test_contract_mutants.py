@@ -153,7 +153,7 @@ def test_one_change_is_made_and_no_other(tool):
             assert one.apply(source).encode() == before + one.mutated.encode() + after
             assert tool.changes_something(one, source)
             assert source.count("\n", 0, len(before.decode())) + 1 == one.line
-            with pytest.raises(ValueError, match="the source is another one"):
+            with pytest.raises(ValueError, match="the source has changed"):
                 one.apply("#" + source)
 
 
@@ -274,7 +274,7 @@ def record_of(tool: ModuleType, path: Path, results: dict[str, str], percent: fl
 @pytest.mark.parametrize(
     ("results", "percent", "status", "text"),
     [
-        ({"a": "killed", "b": "survived"}, 90.0, 0, "1 were killed, 0 of these are not any more"),
+        ({"a": "killed", "b": "survived"}, 90.0, 0, "1 were killed, 0 of these no longer are"),
         ({"a": "timeout", "b": "killed"}, 91.0, 0, "1 others are now"),
         ({"a": "survived", "b": "killed"}, 90.0, 1, "survived: room/a.py:1 f: '1' -> '2' (killed by tests/test_x.py"),
         ({"b": "survived"}, 90.0, 0, "1 of 2 mutants are in both"),

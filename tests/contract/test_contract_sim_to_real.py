@@ -80,8 +80,8 @@ def test_the_page_of_simulators_is_up_to_date(tool):
 
 def test_bounds_name_the_constants_that_they_depend_on(tool):
     """Quanser's rail is ``rail_length`` long; a catapult throws as high as it likes."""
-    assert tool.movers(QCartPoleStabEnv(), lambda env: (env.state_space.high,)) == ["rail_length"]
-    assert tool.movers(CatapultEnv(), lambda env: (env.state_space.high, env.act_space.high)) == []
+    assert tool.bounding_parameters(QCartPoleStabEnv(), lambda env: (env.state_space.high,)) == ["rail_length"]
+    assert tool.bounding_parameters(CatapultEnv(), lambda env: (env.state_space.high, env.act_space.high)) == []
 
 
 @pytest.mark.parametrize(

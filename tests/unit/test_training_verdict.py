@@ -66,7 +66,7 @@ def test_the_way_to_the_oracle_begins_at_the_floor_where_one_is_known() -> None:
         ),
         (
             verdict_of(12.0),
-            "improves, whether by its data was not measured: +12.0 [12.0, 12.0]; helps in all 8 tasks",
+            "improves, but it was not tested whether by its own data: +12.0 [12.0, 12.0]; helps in all 8 tasks",
         ),
         (
             verdict_of(12.0, mismatched=WITHOUT + 12.0),

@@ -1,4 +1,4 @@
-"""Documented constructors: their names and defaults, over configs; written by tools/constructors.py."""
+"""Documented constructors, with their names and defaults, on configs; written by tools/constructors.py."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ __all__ = ["CEM", "CMAES", "PEARL", "MetaEvaluator", "OffPolicyRLAlgorithm"]
 
 
 class OffPolicyRLAlgorithm(OffPolicyLearner[OffPolicyConfig]):
-    """Base of off-policy learners of others: see ``OffPolicyLearner``, with the constructor of metarl.
+    """Base of off-policy learners of users: see ``OffPolicyLearner``, with the constructor of metarl.
 
-    A subclass says in ``train_once`` how it learns. Its own attributes must exist before it calls the constructor
-    here, which ends with ``init_opt()``; ``state_parts`` names those that it learns, for snapshots
+    A subclass implements learning in ``train_once``. Its own attributes must exist before it calls this
+    constructor, which ends with ``init_opt()``; ``state_parts`` names the attributes that it learns, for snapshots
     (``metaroll.plugins.parts``).
 
     Args:
@@ -60,7 +60,7 @@ class OffPolicyRLAlgorithm(OffPolicyLearner[OffPolicyConfig]):
         evaluate_every: Evaluate every n epochs; 0 means never.
         update_to_data: Gradient steps per environment step.
         n_step: Number of rewards to sum before bootstrapping.
-        n_eval_trajs: Episodes of an evaluation, where the runner was given no evaluator.
+        n_eval_trajs: Episodes of an evaluation, if the runner was given no evaluator.
         task_sampler: Variations of the environment to train in: a list of ``EnvUpdate``, or a sampler; ``None`` means
             the nominal environment.
         test_env_sampler: Task sampler of the evaluations; ``None`` means the nominal environment.
@@ -132,7 +132,7 @@ class OffPolicyRLAlgorithm(OffPolicyLearner[OffPolicyConfig]):
 
     @classmethod
     def __subclasshook__(cls, kind: type) -> Any:
-        """Learners of ours are of the documented class, whichever constructor has made them."""
+        """Learners of metaroll are subclasses of the documented class, whichever constructor made them."""
         is_known = OffPolicyLearner in kind.__mro__ and cls is OffPolicyRLAlgorithm
         return True if is_known else NotImplemented
 
@@ -149,7 +149,7 @@ class CEM(_CEM):
     Args:
         env_spec: Environment or spec.
         policy: The policy to train; its parameters that require a gradient are searched.
-        baseline: Kept for code written for metarl; nothing is learned from it.
+        baseline: Kept as an attribute for code written for metarl; not used.
         n_samples: Number of candidates per epoch.
         discount: Discount factor of discounted_return in the log; the search maximizes undiscounted returns.
         max_path_length: Maximum number of steps of a rollout; ``None`` means the environment's time limit.
@@ -220,7 +220,7 @@ class CEM(_CEM):
 
     @classmethod
     def __subclasshook__(cls, kind: type) -> Any:
-        """Learners of ours are of the documented class, whichever constructor has made them."""
+        """Learners of metaroll are subclasses of the documented class, whichever constructor made them."""
         is_known = _CEM in kind.__mro__ and cls is CEM
         return True if is_known else NotImplemented
 
@@ -233,7 +233,7 @@ class CMAES(_CMAES):
     Args:
         env_spec: Environment or spec.
         policy: The policy to train; its parameters that require a gradient are searched.
-        baseline: Kept for code written for metarl; nothing is learned from it.
+        baseline: Kept as an attribute for code written for metarl; not used.
         n_samples: Number of candidates per epoch; ``None`` means 4 + int(3 ln P) for P parameters.
         discount: Discount factor of discounted_return in the log; the search maximizes undiscounted returns.
         max_path_length: Maximum number of steps of a rollout; ``None`` means the environment's time limit.
@@ -320,7 +320,7 @@ class CMAES(_CMAES):
 
     @classmethod
     def __subclasshook__(cls, kind: type) -> Any:
-        """Learners of ours are of the documented class, whichever constructor has made them."""
+        """Learners of metaroll are subclasses of the documented class, whichever constructor made them."""
         is_known = _CMAES in kind.__mro__ and cls is CMAES
         return True if is_known else NotImplemented
 
@@ -492,7 +492,7 @@ class PEARL(_PEARL):
 
     @classmethod
     def __subclasshook__(cls, kind: type) -> Any:
-        """Learners of ours are of the documented class, whichever constructor has made them."""
+        """Learners of metaroll are subclasses of the documented class, whichever constructor made them."""
         is_known = _PEARL in kind.__mro__ and cls is PEARL
         return True if is_known else NotImplemented
 
@@ -500,8 +500,8 @@ class PEARL(_PEARL):
 class MetaEvaluator(_MetaEvaluator):
     """Measures how well an algorithm adapts to tasks that it was not trained on.
 
-    The constructor is that of garage; which episodes there are is told in
-    ``metaroll.training.evaluation.meta_evaluator``.
+    The constructor is that of garage; ``metaroll.training.evaluation.meta_evaluator`` describes the episodes of an
+    evaluation.
 
     Args:
         test_task_sampler: Sampler of held-out tasks. They are drawn once, at the first evaluation.
@@ -511,8 +511,8 @@ class MetaEvaluator(_MetaEvaluator):
         n_test_rollouts: Adapted episodes per task (episodes are counted, not steps).
         prefix: First part of the names of metrics.
         test_task_names: Names of the tasks, in the order of the sampler; tasks of one name are reported together.
-        worker_class: ``DefaultWorker`` or ``PEARLWorker``, whose behavior the rollout engine has.
-        worker_args: Further arguments of the worker, of which ``deterministic`` replaces the one below.
+        worker_class: ``DefaultWorker`` or ``PEARLWorker``, whose behavior the rollout engine reproduces.
+        worker_args: Further arguments of the worker; its ``deterministic`` replaces the one below.
         repetitions: Independent repetitions of the whole procedure per task.
         deterministic: Act with the mean action (a latent z is still sampled).
         return_reward_key: Name of an env_info to sum instead of the reward.
@@ -594,6 +594,6 @@ class MetaEvaluator(_MetaEvaluator):
 
     @classmethod
     def __subclasshook__(cls, kind: type) -> Any:
-        """Learners of ours are of the documented class, whichever constructor has made them."""
+        """Learners of metaroll are subclasses of the documented class, whichever constructor made them."""
         is_known = _MetaEvaluator in kind.__mro__ and cls is MetaEvaluator
         return True if is_known else NotImplemented

@@ -318,7 +318,7 @@ def _on_so_few(verdict: Verdict, tasks: str) -> str:
 
 def _not_by_its_data(verdict: Verdict, gain: str) -> str:
     if verdict.own_data_gain is None:
-        return f"whether by its data was not measured: {gain}"
+        return f"but it was not tested whether by its own data: {gain}"
     difference = with_interval(verdict.own_data_gain.value, verdict.own_data_gain.interval, sign="+")
     return f"not by its data: {gain} (against another task's data: {difference})"
 
