@@ -143,14 +143,15 @@ class ChildProcess:
         end_all([self])
 
     def _release(self) -> None:
-        """Close what belongs to it here."""
-        self._ended = True
+        """Close what belongs to it here; another call does what is left to do, if Ctrl-C comes amid it."""
         _family.leave(self)
-        if self._life is not None:
-            os.close(self._life)
+        life, self._life = self._life, None
+        if life is not None:
+            os.close(life)
         for stream in (self.stdout, self.stderr):
             if stream is not None:
                 stream.close()
+        self._ended = True
 
 
 def end_all(children: Sequence[ChildProcess]) -> None:

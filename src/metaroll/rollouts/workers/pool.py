@@ -66,6 +66,8 @@ class SamplerPool:
         self.is_serial = config.transport == "serial" or (config.transport == "auto" and self.num_workers == 1)
         self._transport: Transport | None = None
         self._finalizer: weakref.finalize | None = None
+        self._closing: list[tuple[Transport, weakref.finalize]] = []
+        """Transports that are no longer used, until all their workers have ended."""
         self._init_jobs: dict[str, tuple[bytes, str]] = {}
         """Commands that every new worker runs first: key -> command and name."""
         self._fresh: set[int] = set()
@@ -251,6 +253,7 @@ class SamplerPool:
                 f"this SamplerPool belongs to process {self._owner}, of which this one is a fork; create one here"
             )
         if self._transport is None:
+            self._shut()
             transport: Transport
             if self.config.transport == "ray":
                 transport = RayTransport(self.num_workers, self.config.address)
@@ -268,11 +271,16 @@ class SamplerPool:
         return self._transport
 
     def _shut(self) -> None:
-        close, self._finalizer, self._transport = self._finalizer, None, None
         for pending in self._pending:
             pending.clear()
-        if close is not None:
-            close()  # last: it takes a moment, in which Ctrl-C may come
+        if self._transport is not None and self._finalizer is not None:
+            self._closing.append((self._transport, self._finalizer))
+        self._transport = self._finalizer = None
+        while self._closing:  # of those before, too, if Ctrl-C came meanwhile: it takes a moment
+            transport, finalizer = self._closing[-1]
+            transport.close()
+            finalizer.detach()
+            self._closing.pop()
 
     def _first_jobs(self, worker: int) -> deque[Job]:
         """Jobs that ``worker`` runs before its next one: first those of every new worker, if it is one."""

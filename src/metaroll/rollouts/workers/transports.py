@@ -246,14 +246,13 @@ class ProcessTransport:
 
     def _drop(self, *workers: int) -> None:
         children = [child for worker in workers if (child := self._workers[worker]) is not None]
+        end_all([child.process for child in children])  # first: after Ctrl-C another call does what is left to do
+        for child in children:
+            with contextlib.suppress(KeyError, ValueError):  # it was unregistered by that call
+                self._selector.unregister(child.socket)
         for worker in workers:
             self._workers[worker] = None
             self._busy[worker] = False
-        for child in children:
-            if child.socket.fileno() >= 0:
-                self._selector.unregister(child.socket)
-        end_all([child.process for child in children])
-        for worker in workers:
             self._opened[worker].close()
 
     def _lost(self, worker: int) -> Event:
