@@ -1,7 +1,7 @@
 """Cases of ``digests.py``: three epochs of every algorithm, with the options that choose other paths through the code.
 
-Sizes are small, so that a case takes a second. Widths and rows stand on both sides of where gradients by hand, memory
-that is used again, and blocks of rows take other ways.
+Sizes are small: a case takes about a second. Widths and numbers of rows lie on both sides of the limits where
+hand-written gradients, reused memory and blocks of rows take another path.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from _digest_parts import names as m
 
 from metaroll.errors import UnknownNameError
 
-__all__ = ["CASES", "learned", "make_agent", "write_acting"]
+__all__ = ["CASES", "add_actions", "make_agent", "train_agent"]
 
 EPOCHS = 3
 
@@ -26,41 +26,41 @@ ONE_CONCEPT = (
     ("target_update_tau", "soft_target_tau"),
     ("min_buffer_size", "num_initial_steps"),
 )
-"""Names of options and metrics that mean the same: the first stands here, a version may know any of them."""
+"""Groups of names of one option or metric: cases use the first; a version may know any of them."""
 
-UNTIMED = "time/"
-"""Metrics that begin so differ from run to run."""
+TIME_PREFIX = "time/"
+"""Metrics with this prefix differ from run to run."""
 
 
 class Choices(gymnasium.Env[Any, Any]):
-    """Two choices at a time, of three and of two: the first moves a point, the second doubles the step."""
+    """Two discrete actions per step, of three and of two values: one moves a point, the other doubles its move."""
 
     observation_space = gymnasium.spaces.Box(-4.0, 4.0, (2,), np.float32)
     action_space = gymnasium.spaces.MultiDiscrete([3, 2])
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
-        self.place, self.steps = self.np_random.uniform(-1.0, 1.0), 0
+        self.position, self.steps = self.np_random.uniform(-1.0, 1.0), 0
         return self._obs(), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self.place = float(np.clip(self.place + 0.1 * (int(action[0]) - 1) * (1 + int(action[1])), -4.0, 4.0))
+        self.position = float(np.clip(self.position + 0.1 * (int(action[0]) - 1) * (1 + int(action[1])), -4.0, 4.0))
         self.steps += 1
-        return self._obs(), -abs(self.place), abs(self.place) < 0.05, self.steps >= 25, {}
+        return self._obs(), -abs(self.position), abs(self.position) < 0.05, self.steps >= 25, {}
 
     def _obs(self) -> np.ndarray:
-        return np.array([self.place, self.steps / 25.0], dtype=np.float32)
+        return np.array([self.position, self.steps / 25.0], dtype=np.float32)
 
 
-# -- an agent that learns ----------------------------------------------------------------------------------------------
+# -- agents that learn -------------------------------------------------------------------------------------------------
 
 
 def make_agent(algo: str, env: Any, options: Mapping[str, Any]) -> Any:
-    """``metaroll.agent``, by the names that this version has for the options."""
+    """Make an agent, with the names that this version has for the options."""
     try:
         return m.agent(algo, env, **options)
     except UnknownNameError:
-        renamed = _as_known(options, _options_of(algo, env))
+        renamed = _with_known_names(options, _options_of(algo, env))
         if renamed == dict(options):
             raise
         return m.agent(algo, env, **renamed)
@@ -71,23 +71,23 @@ def _options_of(algo: str, env: Any) -> set[str]:
     return {name for section in sections if isinstance(section, Mapping) for name in section}
 
 
-def _as_known(options: Mapping[str, Any], known: set[str]) -> dict[str, Any]:
+def _with_known_names(options: Mapping[str, Any], known: set[str]) -> dict[str, Any]:
     renamed = {}
     for name, value in options.items():
-        same = next((group for group in ONE_CONCEPT if name in group), (name,))
-        renamed[name if name in known else next((other for other in same if other in known), name)] = value
+        synonyms = next((group for group in ONE_CONCEPT if name in group), (name,))
+        renamed[name if name in known else next((other for other in synonyms if other in known), name)] = value
     return renamed
 
 
-class Watcher:
-    """Writes down what each epoch has measured, and the weights of the policy after it."""
+class Recorder:
+    """Records the metrics of each epoch, and the weights of the policy after it."""
 
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
 
     def on_epoch_end(self, runner: Any, epoch: int, metrics: Mapping[str, Any]) -> None:
         for name, value in metrics.items():
-            if not name.startswith(UNTIMED):
+            if not name.startswith(TIME_PREFIX):
                 self.parts.add(next((group[0] for group in ONE_CONCEPT if name in group), name), value)
         self.parts.add("environment steps", runner.total_env_steps)
         policy = runner.algo.policy
@@ -95,14 +95,14 @@ class Watcher:
             self.parts.add_weights("policy weights", policy.parameters())
 
 
-def learned(parts: Parts, folder: Path, algo: str, env: Any, epochs: int = EPOCHS, **options: Any) -> Any:
-    """An agent after ``epochs`` epochs; what they were is in ``parts``."""
+def train_agent(parts: Parts, folder: Path, algo: str, env: Any, epochs: int = EPOCHS, **options: Any) -> Any:
+    """Train an agent for ``epochs`` epochs, and record them in ``parts``."""
     agent = make_agent(algo, env, {"seed": 1, "epochs": epochs, "run_dir": folder / "run", **options})
-    return agent.learn(progress=False, callbacks=[Watcher(parts)])
+    return agent.learn(progress=False, callbacks=[Recorder(parts)])
 
 
-def write_acting(parts: Parts, agent: Any, adapts: bool, domain_param: Mapping[str, float] | None = None) -> None:
-    """Write down how it acts: with and without noise, and after adaptation where it adapts."""
+def add_actions(parts: Parts, agent: Any, adapts: bool, domain_param: Mapping[str, float] | None = None) -> None:
+    """Record actions with and without noise, or rollouts before and after adaptation if the agent ``adapts``."""
     if adapts:
         env = agent.test_tasks[0]()
         rollouts = agent.explore(env, episodes=2, seed=3)
@@ -119,7 +119,7 @@ def write_acting(parts: Parts, agent: Any, adapts: bool, domain_param: Mapping[s
 
 
 def _finite(sample: Any) -> Any:
-    """A sample of a space without bounds is a draw of some size; of wide bounds it may be huge."""
+    """Clip a sample to [-3, 3], since one from a space with wide bounds may be huge."""
     if isinstance(sample, Mapping):
         return {key: _finite(item) for key, item in sample.items()}
     return np.clip(sample, -3.0, 3.0) if sample.dtype.kind == "f" else sample
@@ -133,11 +133,11 @@ ADAPTING = ("pearl", "rl2", "maml", "promp", "dice")
 
 
 def learning(name: str, env: Any, quick: bool = False, **options: Any) -> None:
-    """A case: the first word of ``name`` is the algorithm."""
+    """Add a case that trains an agent; the first word of ``name`` is the algorithm."""
     algo = name.split()[0]
 
     def run(parts: Parts, folder: Path) -> None:
-        write_acting(parts, learned(parts, folder, algo, env, **options), algo in ADAPTING)
+        add_actions(parts, train_agent(parts, folder, algo, env, **options), algo in ADAPTING)
 
     CASES.add(name, run, quick)
 
@@ -188,16 +188,16 @@ learning("epopt tasks", "point-navigation", **EPOPT, num_train_tasks=10, num_tes
 
 
 def distilling(network: str, quick: bool = False) -> None:
-    """A student of a teacher who sees the domain parameters."""
+    """Add a case that distills a student from a teacher that observes the domain parameters."""
 
     def run(parts: Parts, folder: Path) -> None:
         options = {"steps_per_epoch": 400, "num_passes": 2, "evaluate_every": 0, "max_path_length": 60}
         domains = {"randomize": "default", "domain_params": ("pole_mass",), "privileged": True}
         teacher = make_agent("ppo", "pend", {**options, **domains, "epochs": 1, "run_dir": folder / "teacher"})
         teacher.learn(progress=False)
-        write_acting(parts, teacher, False, {"pole_mass": 1.1})
+        add_actions(parts, teacher, False, {"pole_mass": 1.1})
         student = {**options, **FEW, "teacher": str(folder / "teacher"), "network": network, "hidden_sizes": (16,)}
-        write_acting(parts, learned(parts, folder, "distill", "pend", batch_size=200, **student), False)
+        add_actions(parts, train_agent(parts, folder, "distill", "pend", batch_size=200, **student), False)
 
     CASES.add(f"distill {network}", run, quick)
 

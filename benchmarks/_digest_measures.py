@@ -14,28 +14,28 @@ from _digest_parts import Cases, Parts
 from _digest_parts import names as m
 from _digest_rollouts import gaussian, spec_of
 
-__all__ = ["CASES", "simulate_swing", "without_words"]
+__all__ = ["CASES", "comparable", "simulate_swing"]
 
 CASES = Cases()
 
 # -- evaluations -------------------------------------------------------------------------------------------------------
 
-WORDS = ("text", "versions", "path", "folder", "run", "label", "x", "y")
-"""Keys of results whose values are words, or differ from place to place."""
+NOT_COMPARED = ("text", "versions", "path", "folder", "run", "label", "x", "y")
+"""Keys of results whose values are prose, or differ between machines."""
 
 
-def without_words(tree: Any) -> Any:
-    """The numbers of a tree of JSON."""
+def comparable(tree: Any) -> Any:
+    """A tree of JSON without the keys that are not compared."""
     if isinstance(tree, Mapping):
-        return {key: without_words(value) for key, value in tree.items() if key not in WORDS}
+        return {key: comparable(value) for key, value in tree.items() if key not in NOT_COMPARED}
     if isinstance(tree, list | tuple):
-        return [without_words(value) for value in tree]
+        return [comparable(value) for value in tree]
     return tree
 
 
 def add_tree(parts: Parts, name: str, tree: Mapping[str, Any]) -> None:
-    """Entries of a tree of JSON: those of its verdict one by one, all others as a whole."""
-    for key, value in without_words(tree).items():
+    """Record a tree of JSON: what ``verdict`` and ``protocol`` hold one by one, each other entry as a whole."""
+    for key, value in comparable(tree).items():
         if isinstance(value, Mapping) and key in ("verdict", "protocol"):
             parts.add_all(f"{name} {key}", value)
         else:
@@ -43,7 +43,7 @@ def add_tree(parts: Parts, name: str, tree: Mapping[str, Any]) -> None:
 
 
 def evaluating(name: str, algo: str, env: Any, changes: Mapping[str, Any], quick: bool = False, **options: Any) -> None:
-    """A case: an evaluation of an agent after one epoch, with what ``evaluation.json`` has of it."""
+    """Add a case: the evaluation of an agent after one epoch, as it is returned and in ``evaluation.json``."""
 
     def run(parts: Parts, folder: Path) -> None:
         agent = make_agent(algo, env, {"seed": 2, "epochs": 1, "run_dir": folder / "run", **options})
@@ -87,8 +87,8 @@ def domain_parameters(parts: Parts, folder: Path) -> None:
     with m.SamplerPool(1) as pool:
         parts.add_rollouts("nominal", list(m.eval_nominal_domain(pool, env, controller, starts, seed=0)))
         parts.add_rollouts("chosen", list(m.eval_domain_params(pool, env, controller, chosen, seed=0)))
-        usual = m.default_randomizer("qcp-st", generator=1)
-        parts.add_rollouts("drawn", list(m.eval_randomized_domain(pool, env, usual, controller, starts, seed=0)))
+        randomizer = m.default_randomizer("qcp-st", generator=1)
+        parts.add_rollouts("drawn", list(m.eval_randomized_domain(pool, env, randomizer, controller, starts, seed=0)))
     grid = {"pole_length": np.linspace(0.2, 0.5, 3), "pole_mass": np.linspace(0.1, 0.3, 2)}
     result = m.robustness_map(gaussian(spec_of("qcp-st")), "qcp-st", grid, num_episodes=4, max_steps=60, seed=0)
     parts.add("map", result.returns)
@@ -108,9 +108,9 @@ def comparing(parts: Parts, folder: Path) -> None:
             agents.append(agent.learn(progress=False))
     comparison = m.compare(*agents)
     for number, group in enumerate(comparison.groups):
-        parts.add_all(f"group {number}", without_words(group))
+        parts.add_all(f"group {number}", comparable(group))
     for number, pair in enumerate(comparison.comparisons):
-        parts.add_all(f"pair {number}", without_words(pair))
+        parts.add_all(f"pair {number}", comparable(pair))
 
 
 @CASES.case("evaluation intervals", quick=True)
@@ -133,10 +133,10 @@ def intervals(parts: Parts, folder: Path) -> None:
 
 
 def search_of(name: str, module: str) -> Any:
-    """A search by its name: public in later versions, in a module of ``functional.search`` in earlier ones."""
-    for room in ("metaroll.search", f"metaroll.functional.search.{module}"):
+    """Look up a search, public in later versions, in a module of ``functional.search`` in earlier ones."""
+    for path in ("metaroll.search", f"metaroll.functional.search.{module}"):
         try:
-            return getattr(importlib.import_module(room), name)
+            return getattr(importlib.import_module(path), name)
         except (ImportError, AttributeError):
             continue
     raise AttributeError(f"there is no search {name}")
@@ -151,7 +151,7 @@ def rastrigin(rows: np.ndarray) -> np.ndarray:
 
 
 def add_search(parts: Parts, name: str, search: Any, fitness: Any, generations: int, size: int = 6) -> None:
-    """Write down where a search is after each tenth of its generations."""
+    """Record the state of a search after every tenth of its generations, and its result."""
     state, draws = search.start(np.full(size, 0.5)), np.random.default_rng(8)
     for generation in range(generations):
         if search.stop(state):
@@ -184,7 +184,7 @@ def cma(parts: Parts, folder: Path) -> None:
 
 @CASES.case("search CMA-ES with restarts", quick=True)
 def restarts(parts: Parts, folder: Path) -> None:
-    """Until some runs have ended."""
+    """Enough generations for a few restarts."""
     restarted = search_of("RestartedCMA", "restarts")
     for rule in ("ipop", "bipop"):
         search = restarted(cma=m.CMA(sigma=0.3, tolfun=1e-2, tolfunhist=1e-2), rule=rule, seed=3)
@@ -192,7 +192,7 @@ def restarts(parts: Parts, folder: Path) -> None:
 
 
 def cross_entropy(population: int, num_best: int, **options: Any) -> Any:
-    """The search, of which one says the share of the best now, and once their number."""
+    """Make a CEM search; later versions take the share of elites, earlier ones their number."""
     cem = search_of("CEM", "cem")
     try:
         return cem(population=population, best_frac=num_best / population, **options)
@@ -227,16 +227,16 @@ TRUE = np.array([[0.9, 0.1]])
 
 
 def simulate_swing(thetas: np.ndarray) -> np.ndarray:
-    """Angles of pendulums ``(B, 10)`` that are released at rest, with noise that depends on the rows alone."""
+    """Angles ``(B, 10)`` of pendulums released at rest, with noise that is a function of the parameters."""
     length, friction = np.asarray(thetas, dtype=np.float64).T
-    angle, speed, seen = np.full(len(length), 0.8), np.zeros(len(length)), []
+    angle, speed, observed = np.full(len(length), 0.8), np.zeros(len(length)), []
     for step in range(100):
         speed = speed + 0.02 * (-9.81 / length * np.sin(angle) - friction * speed)
         angle = angle + 0.02 * speed
         if step % 10 == 9:
-            seen.append(angle)
+            observed.append(angle)
     noise = np.sin(1e4 * np.outer(length * friction, np.arange(1.0, 11.0)))
-    return np.stack(seen, axis=1) + 0.02 * noise
+    return np.stack(observed, axis=1) + 0.02 * noise
 
 
 def simulate_with_failures(thetas: np.ndarray) -> np.ndarray:
@@ -246,7 +246,7 @@ def simulate_with_failures(thetas: np.ndarray) -> np.ndarray:
 
 
 def simulate_many_features(thetas: np.ndarray) -> np.ndarray:
-    """The same with further features beside them, each with little in it."""
+    """``simulate_swing`` and 50 more features, each with little information, ``(B, 60)``."""
     features = simulate_swing(thetas)
     return np.concatenate([features, np.sin(1e3 * features @ np.ones((10, 1)) * np.arange(1.0, 51.0))], axis=1)
 
@@ -287,13 +287,13 @@ QUICK_LEARNING = {"max_epochs": 4, "hidden_features": 16, "num_transforms": 2, "
 def inferring(
     name: str, config: Mapping[str, Any], quick: bool = False, simulate: Any = simulate_swing, **how: Any
 ) -> None:
-    """A case: a neural posterior after few epochs, its checks, and the folder that keeps it."""
+    """Add a case: a neural posterior after a few epochs, and the same loaded from its folder."""
 
     def run(parts: Parts, folder: Path) -> None:
         estimator = m.EstimatorConfig(**{**QUICK_LEARNING, **config})
         posterior = m.NPDR(PRIOR, estimator, seed=4, **how).infer(simulate, simulate(TRUE)[0], 240)
         add_density(parts, "posterior", posterior)
-        if config.get("method") != "nle":  # its thousands of draws take half a minute
+        if config.get("method") != "nle":  # thousands of draws by MCMC take half a minute
             add_draws(parts, "posterior", posterior)
             loaded = m.Posterior.load(posterior.save(folder / "posterior"))
             add_draws(parts, "loaded", loaded)
@@ -331,7 +331,7 @@ def checks(parts: Parts, folder: Path) -> None:
     verdict = m.check_posterior(posterior, simulate_swing, seed=2, **sizes)
     for check in verdict.checks:
         parts.add(f"{check.name}: outcome", check.outcome)
-        parts.add(f"{check.name}: values", without_words(check.values))
+        parts.add(f"{check.name}: values", comparable(check.values))
 
 
 @CASES.case("inference features of rollouts", quick=True)
@@ -357,7 +357,7 @@ def features_of_rollouts(parts: Parts, folder: Path) -> None:
 
 @CASES.case("inference priors and tasks", quick=True)
 def priors(parts: Parts, folder: Path) -> None:
-    """What is drawn of priors, randomizers, families and posteriors."""
+    """Tasks drawn from a posterior, from randomizers and from families."""
     prior = m.as_prior({**PRIOR, "mass": ("normal", 1.0, 0.2, 0.5, 1.5)})
     posterior = m.Posterior(prior, draws=np.random.default_rng(2).uniform(0.6, 0.9, (200, 3)))
     sampler = m.PosteriorTaskSampler(posterior.save(folder / "posterior"), generator=0)

@@ -1,6 +1,6 @@
 """Cases of ``digests.py``: the slot loop with every kind of slots and policy, at several numbers of slots and workers.
 
-A rollout depends on its plan alone: entries of 1, 5 and 16 slots, and of two workers, are the same.
+A rollout depends on its plan alone, so entries for 1, 5 and 16 slots, and for two workers, must be the same.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ NUMBERS_OF_SLOTS = (1, 5, 16)
 
 
 class Doubled(gymnasium.ActionWrapper[Any, Any, Any]):
-    """A wrapper of another library, behind which an environment is stepped one by one."""
+    """A wrapper unknown to metaroll: environments behind it are stepped one by one."""
 
     def action(self, action: Any) -> Any:
         return np.clip(2.0 * np.asarray(action), -2.0, 2.0)
 
 
-def pendulum_of_others() -> Any:
+def foreign_pendulum() -> Any:
     return Doubled(gymnasium.make("Pendulum-v1"))
 
 
@@ -96,7 +96,7 @@ CHOICES = (categorical, categorical_gru, greedy)
 
 
 def plans_of(updates: Iterable[Any] = (None,), num: int = NUM_PLANS, max_steps: int = MAX_STEPS) -> list[Any]:
-    """Plans with seeds of their own, of ``updates`` in turn; every third acts without noise."""
+    """Plans that take ``updates`` in turn, each with its own seed; every third acts without noise."""
     return [
         m.RolloutPlan(index=i, seed=(7, 0, i), env_update=update, max_steps=max_steps - i, deterministic=i % 3 == 2)
         for i, update in zip(range(num), itertools.cycle(updates), strict=False)
@@ -104,9 +104,9 @@ def plans_of(updates: Iterable[Any] = (None,), num: int = NUM_PLANS, max_steps: 
 
 
 def tasks_of(family: str, num: int = 4) -> tuple[Any, Sequence[Any]]:
-    """The environment of a family, and tasks."""
-    known = m.get_family(family)
-    return known.env_constructor, known.split(num_train=num, num_test=2, seed=3)[0]
+    """The environment of a family, and ``num`` training tasks."""
+    source = m.get_family(family)
+    return source.env_constructor, source.split(num_train=num, num_test=2, seed=3)[0]
 
 
 def rolling(
@@ -116,7 +116,7 @@ def rolling(
     quick: bool = False,
     workers: bool = False,
 ) -> None:
-    """A case: rollouts of each policy at each number of slots, and in two worker processes."""
+    """Add a case: rollouts of each policy at each number of slots, and of the first one in two worker processes."""
 
     def run(parts: Parts, folder: Path) -> None:
         env, updates = make()
@@ -149,10 +149,10 @@ def in_domains(env: Any, **ranges: tuple[float, float]) -> Callable[[], tuple[An
 
 rolling("Pendulum-v1", plain("Pendulum-v1"), (*BOX, wide, normalized, exploring), quick=True, workers=True)
 rolling("Pendulum-v1 in domains", in_domains("Pendulum-v1", m=(0.8, 1.2), g=(9.0, 11.0)), (gaussian,))
-for choosing in ("CartPole-v1", "Acrobot-v1", "MountainCar-v0"):
-    rolling(choosing, plain(choosing), CHOICES, quick=choosing == "CartPole-v1")
+for discrete in ("CartPole-v1", "Acrobot-v1", "MountainCar-v0"):
+    rolling(discrete, plain(discrete), CHOICES, quick=discrete == "CartPole-v1")
 rolling("MountainCarContinuous-v0", plain("MountainCarContinuous-v0"), (gaussian,))
-rolling("list of Gymnasium environments", plain(pendulum_of_others), BOX, quick=True, workers=True)
+rolling("list of Gymnasium environments", plain(foreign_pendulum), BOX, quick=True, workers=True)
 for family in (
     "point-robot",
     "sparse-point-robot",
@@ -177,7 +177,7 @@ for family in ("cheetah-vel", "walker-rand-params", "swimmer-vel", "metaworld:ML
 
 @CASES.case("rollouts with parameters of their own", quick=True)
 def own_parameters(parts: Parts, folder: Path) -> None:
-    """Each plan brings the parameters of its policy."""
+    """Each plan carries its own parameters of the policy."""
     for env, make in (("Pendulum-v1", gaussian), ("CartPole-v1", categorical), ("pend", gru)):
         policy = make(spec_of(env))
         center = np.asarray(policy.get_param_values())
@@ -193,7 +193,7 @@ def own_parameters(parts: Parts, folder: Path) -> None:
 
 @CASES.case("rollouts on tensors", quick=True)
 def on_tensors(parts: Parts, folder: Path) -> None:
-    """The same loop on torch's tensors, here on the processor."""
+    """The slot loop on torch tensors, here on the CPU."""
     for env, make in (("pend", gaussian), ("qq-su", gru), ("CartPole-v1", categorical), ("point-robot", squashed)):
         with m.RolloutEngine(env, make(spec_of(env)), device="cpu") as engine:
             parts.add_rollouts(env, list(engine.run(plans_of())))
@@ -212,7 +212,7 @@ def first_states(parts: Parts, folder: Path) -> None:
 
 @CASES.case("rollouts one at a time", quick=True)
 def one_at_a_time(parts: Parts, folder: Path) -> None:
-    """``rollout``, ``replay``, and a controller that is no network."""
+    """``rollout``, ``replay``, and a controller that is not a network."""
     env = m.QQubeSwingUpEnv(max_steps=60)
     parts.add_rollouts("controller", [m.rollout(env, m.QubeController(), seed=3)])
     parts.add_rollouts("policy", [m.rollout("Pendulum-v1", gaussian(spec_of("Pendulum-v1")), seed=3, max_steps=30)])
@@ -221,8 +221,8 @@ def one_at_a_time(parts: Parts, folder: Path) -> None:
 
 
 @CASES.case("rollouts that go on", quick=True)
-def going_on(parts: Parts, folder: Path) -> None:
-    """Live collection into a replay buffer, and what is drawn from it."""
+def live_collection(parts: Parts, folder: Path) -> None:
+    """Live collection into a replay buffer, and a batch sampled from it."""
     for env, make in (("point-robot", exploring), ("CartPole-v1", greedy), ("HalfCheetah-v5", gaussian)):
         spec = spec_of(env)
         buffer = m.ReplayBuffer(spec.observation_space, spec.action_space, 1000, num_slots=4)
@@ -241,7 +241,7 @@ def going_on(parts: Parts, folder: Path) -> None:
 
 @CASES.case("rollouts of samplers", quick=True)
 def samplers(parts: Parts, folder: Path) -> None:
-    """Parallel, worst cases alone, sets of parameters, and ProMP's with its processor."""
+    """The samplers of Pyrado (parallel, worst cases, sets of parameters), and ProMP's with its processors."""
     spec = spec_of("pend")
     ranges = [{"pole_mass": mass} for mass in (0.9, 1.0, 1.1)]
     options: dict[str, Any] = {"show_progress_bar": False, "seed": 5, "max_steps": 30}
@@ -273,7 +273,7 @@ def samplers(parts: Parts, folder: Path) -> None:
 
 @CASES.case("rollouts of a vector environment")
 def vector_environment(parts: Parts, folder: Path) -> None:
-    """Slots of ours as others step them."""
+    """Our slots behind Gymnasium's interface of vector environments."""
     for mode in ("next_step", "same_step"):
         envs = m.SlotsVectorEnv("pend", 3, gymnasium.vector.AutoresetMode[mode.upper()], max_episode_steps=9)
         observations, _ = envs.reset(seed=4)

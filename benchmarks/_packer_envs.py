@@ -1,4 +1,4 @@
-"""CartPole and Pendulum with variable constants, as simulators that step many at once.
+"""CartPole and Pendulum with variable constants, as simulators that step many instances at once.
 
 Packer et al. 2018, *Assessing generalization in deep reinforcement learning*, arXiv:1810.12282. With nominal constants
 they are Gymnasium's CartPole-v1 (with a time limit of 200 steps) and Pendulum-v1.
@@ -34,7 +34,7 @@ _PENDULUM_GRAVITY = 10.0
 
 
 class CartPole(SimModel):
-    """A pole on a cart that is pushed left (-1) or right (1); ``length`` is half of the pole. Explicit Euler."""
+    """A pole on a cart pushed left (-1) or right (1); ``length`` is half that of the pole. Explicit Euler steps."""
 
     name: ClassVar[str] = "cart-pole of Gymnasium"
     state_labels: ClassVar[tuple[str, ...]] = ("x", "x_dot", "theta", "theta_dot")
@@ -61,15 +61,15 @@ class CartPole(SimModel):
         sin, cos = xp.sin(theta), xp.cos(theta)
         lever, share = constants["lever"], constants["mass"] / constants["total"]
         push = constants["force"] / constants["total"] * action[0] + lever * theta_dot * theta_dot * sin
-        turn = (_GRAVITY * sin - cos * push) / (constants["length"] * (4.0 / 3.0 - share * cos * cos))
-        slide = push - lever * turn * cos
-        return (x + dt * x_dot, x_dot + dt * slide, theta + dt * theta_dot, theta_dot + dt * turn), memory
+        theta_acc = (_GRAVITY * sin - cos * push) / (constants["length"] * (4.0 / 3.0 - share * cos * cos))
+        x_acc = push - lever * theta_acc * cos
+        return (x + dt * x_dot, x_dot + dt * x_acc, theta + dt * theta_dot, theta_dot + dt * theta_acc), memory
 
     def observe(self, state: Columns, xp: Any) -> Columns:
         return state
 
     def observation_bounds(self, constants: Constants) -> tuple[Columns, Columns]:
-        """Twice the bounds of the state: the last observation lies outside of these."""
+        """Twice the bounds of the state, since the last observation of an episode lies outside those."""
         return (-2.0 * _TRACK, -math.inf, -2.0 * _TILT, -math.inf), (2.0 * _TRACK, math.inf, 2.0 * _TILT, math.inf)
 
     def action_bounds(self, constants: Constants) -> tuple[Columns, Columns]:
@@ -83,7 +83,7 @@ class CartPole(SimModel):
 
 
 class Pendulum(SimModel):
-    """A rod of ``length`` and ``mass`` about its end; 0 is upright. Semi-implicit Euler, speed limited to 8 rad/s."""
+    """A rod that turns about one end; 0 is upright. Semi-implicit Euler steps, speed limited to 8 rad/s."""
 
     name: ClassVar[str] = "pendulum of Gymnasium"
     state_labels: ClassVar[tuple[str, ...]] = ("theta", "theta_dot")
@@ -125,7 +125,7 @@ class Pendulum(SimModel):
 
 
 class Upright(SimTask):
-    """1 for every step."""
+    """A reward of 1 for every step."""
 
     def step_reward(
         self, state: Columns, action: Columns, following: Columns, remaining: Column, scales: Constants, xp: Any
@@ -134,7 +134,7 @@ class Upright(SimTask):
 
 
 class SwingUp(SimTask):
-    """``-(theta^2 + 0.1 theta_dot^2 + 0.001 torque^2)`` before the step, with the torque that acts."""
+    """``-(theta^2 + 0.1 theta_dot^2 + 0.001 torque^2)``, of the state before the step and the clipped torque."""
 
     def step_reward(
         self, state: Columns, action: Columns, following: Columns, remaining: Column, scales: Constants, xp: Any
@@ -153,7 +153,7 @@ class PushLeftOrRight(ChainWrapper):
 
     @property
     def env_spec(self) -> EnvSpec:
-        """Spec with two choices."""
+        """Spec with two discrete actions."""
         return replace(spec_of(self.env), action_space=self.action_space, action_labels=("left", "right"))
 
     def rows_in(self, actions: np.ndarray, memory: Memory, rows: np.ndarray) -> np.ndarray:
@@ -184,14 +184,15 @@ def _held_up(rollout: StepSequence) -> bool:
 
 @dataclass(frozen=True)
 class PackerEnv:
-    """A problem of the paper.
+    """An environment of the paper.
 
     Attributes:
         make: Makes the environment.
         low: Lowest training constants (the paper's range R).
-        high: Highest ones.
+        high: Highest training constants.
         succeeds: Whether a rollout is a success.
-        published: Algorithm -> (mean, standard deviation) over five runs of the success from R to R, in per cent.
+        published: Algorithm -> (mean, standard deviation) over five runs of the success rate, in percent, trained and
+            tested in R.
     """
 
     make: Any

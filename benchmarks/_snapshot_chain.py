@@ -1,4 +1,4 @@
-"""A run that is trained one iteration per process, each from the snapshot of the one before, and reported meanwhile."""
+"""Train a run one iteration per process, each from the snapshot of the previous one, and report meanwhile."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Chain:
 
     Attributes:
         name: Name of the benchmark.
-        env: Task family that PEARL is trained in, as its preset says.
+        env: Task family in which PEARL is trained with its preset.
         quick: Options of the quick form.
-        iterations: ``iterations(folder)``: what can be reported of a run, counted from 1.
-        lines: ``lines(folder, iteration, memory)``: measurements of one of them; the peak memory in MiB is ``None``
-            where it is not known.
+        iterations: ``iterations(folder)``: the iterations of a run that can be reported, counted from 1.
+        lines: ``lines(folder, iteration, memory)``: measurements of one iteration; ``memory`` is its peak in MiB, or
+            ``None`` if that is unknown.
     """
 
     name: str
@@ -46,42 +46,42 @@ class Chain:
 
 
 def chain_parser(chain: Chain, doc: str | None) -> argparse.ArgumentParser:
-    """All options of such a benchmark but ``--quick``."""
+    """A parser with all options of such a benchmark except ``--quick``."""
     about, _, more = (doc or "").partition("\n")
     parser = argparse.ArgumentParser(
         description=about, epilog=more, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--run", type=Path, help=f"folder of the run (default: runs/pearl-{chain.env}-SEED)")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--iterations", type=int, default=1, help="how many more")
-    parser.add_argument("--minutes", type=float, help="as many iterations as fit, instead")
-    parser.add_argument("--device", help="of a new run")
+    parser.add_argument("--iterations", type=int, default=1, help="how many more to train")
+    parser.add_argument("--minutes", type=float, help="instead, train as many iterations as fit into this time")
+    parser.add_argument("--device", help="device of a new run")
     parser.add_argument("--report-only", action="store_true", help="train nothing")
     return parser
 
 
 def measurements(chain: Chain, args: argparse.Namespace, options: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Train as ``args`` say (``options`` are those of a new run), and give what is not in the results yet."""
+    """Train as ``args`` demand (``options`` are for a new run), and yield measurements that the results lack."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = args.run or Path("runs") / f"pearl-{chain.env}-{args.seed}"
         if args.quick and not args.report_only:
             folder, options = Path(scratch) / "quick", [*options, *chain.quick.split()]
         _check_env(chain, folder)
-        news = _News(chain, folder, known=() if args.quick else read_results(chain.name))
+        unreported = _Unreported(chain, folder, known=() if args.quick else read_results(chain.name))
         if args.report_only:
-            yield from news.lines({})
+            yield from unreported.lines({})
             return
         for iteration, memory in _train(chain, folder, args, _for_new_run(folder, args.device, options)):
-            yield from news.lines({iteration: memory})
+            yield from unreported.lines({iteration: memory})
 
 
 def _check_env(chain: Chain, folder: Path) -> None:
     if (folder / CONFIG_FILE).exists() and (env := read_config(folder)["env"]) != chain.env:
-        raise SystemExit(f"{folder} is a run in {env}, and this is about {chain.env}: choose another with --run DIR")
+        raise SystemExit(f"{folder} is a run in {env}, expected one in {chain.env}: choose another with --run DIR")
 
 
-class _News:
-    """Gives every measurement once."""
+class _Unreported:
+    """Yields every measurement once, unless the results hold it already."""
 
     def __init__(self, chain: Chain, folder: Path, known: Iterable[Mapping[str, Any]]) -> None:
         self._chain, self._folder = chain, folder
@@ -94,27 +94,30 @@ class _News:
             print(f"{self._folder}: no iteration is finished yet", file=sys.stderr)
         for iteration in iterations:
             if iteration not in self._done:
-                found = self._chain.lines(self._folder, iteration, memory.get(iteration))
-                yield from (line for line in found if _key_of(line) not in self._known)
+                lines = self._chain.lines(self._folder, iteration, memory.get(iteration))
+                yield from (line for line in lines if _key_of(line) not in self._known)
                 self._done.add(iteration)
 
 
 def _key_of(line: Mapping[str, Any]) -> tuple[str, int, str, float]:
-    """What tells a line from those of other runs and iterations."""
+    """What identifies a line among those of all runs and iterations."""
     return line["config"]["run"], line["iteration"], line["metric"], line["value"]
 
 
 def _train(
     chain: Chain, folder: Path, args: argparse.Namespace, options: Sequence[str]
 ) -> Iterator[tuple[int, int | None]]:
-    """Iterations until their number, or the time, is used up; the last one must fit into the time by all appearance."""
+    """Train until the number of iterations or the time is used up; yields each iteration with its peak memory.
+
+    With a time limit, an iteration starts only if it is expected to end in time, judged by the previous one.
+    """
     begun, expected, count = time.monotonic(), 0.0, 0
     while count < args.iterations if args.minutes is None else _fits(args.minutes, begun, expected):
         started = time.monotonic()
         peak = _train_one_more(chain, folder, args.seed, options)
         newest = latest(folder) or 0
         yield newest, peak
-        # The first iteration holds the warm-up, so it says nothing about the next.
+        # The first iteration includes the warm-up, so it does not predict the next.
         expected, count = (0.0 if newest == 1 else time.monotonic() - started), count + 1
 
 
@@ -123,7 +126,7 @@ def _fits(minutes: float, begun: float, expected: float) -> bool:
 
 
 def _train_one_more(chain: Chain, folder: Path, seed: int, options: Sequence[str]) -> int | None:
-    """Run one more iteration in a process of its own; its peak memory in MiB, where the system tells."""
+    """Run one more iteration in its own process; returns its peak memory in MiB, if the system reports it."""
     if (folder / CONFIG_FILE).exists():
         command = [*METAROLL, "resume", str(folder), "--epochs", str((latest(folder) or 0) + 1)]
     else:
@@ -133,39 +136,39 @@ def _train_one_more(chain: Chain, folder: Path, seed: int, options: Sequence[str
     if not hasattr(os, "wait4"):
         status, memory = process.wait(), None
     else:
-        _, code, used = os.wait4(process.pid, 0)
+        _, code, usage = os.wait4(process.pid, 0)
         status = process.returncode = os.waitstatus_to_exitcode(code)
-        memory = round(used.ru_maxrss / (1024 if sys.platform == "linux" else 1024**2))
+        memory = round(usage.ru_maxrss / (1024 if sys.platform == "linux" else 1024**2))
     if status != 0:
         raise SystemExit(f"{' '.join(command)} ended with status {status}")
     return memory
 
 
 def _for_new_run(folder: Path, device: str | None, options: Sequence[str]) -> list[str]:
-    """Options to begin the run with; an error if it has begun already, and they would be ignored."""
+    """Options for a new run; an error if the run exists already, since they would be ignored."""
     if (folder / CONFIG_FILE).exists():
         before = read_config(folder)["run"]["device"]
         if options or device not in (None, before):
-            raise SystemExit(f"{folder} was begun with its own options (device {before}): leave them out, or --run DIR")
+            raise SystemExit(f"{folder} keeps its own options (device {before}): leave options out, or use --run DIR")
         return []
     return [*options, *(["--device", device] if device else [])]
 
 
 def numbers_of(folder: Path) -> dict[int, dict[str, float]]:
-    """Finished iterations, counted from 1: what they wrote about time, and about evaluations as far as there were."""
+    """Finished iterations, counted from 1 -> their metrics of time and, if there was one, of the evaluation."""
     if not (folder / FILE_NAME).exists():
         return {}
-    found: dict[int, dict[str, float]] = {}
+    metrics: dict[int, dict[str, float]] = {}
     for row in read_metrics(folder):
         if row["task"] is None and row["phase"] in ("MetaTest", "time"):
-            numbers = found.setdefault(row["iteration"] + 1, {})
+            numbers = metrics.setdefault(row["iteration"] + 1, {})
             numbers[row["metric"]] = row["value"]
             numbers["env_steps"] = row["env_steps"]
-    return {number: values for number, values in found.items() if "epoch_seconds" in values}
+    return {number: values for number, values in metrics.items() if "epoch_seconds" in values}
 
 
 def published_at(published: Mapping[float, float], env_steps: float) -> float | None:
-    """The published return at ``env_steps``, interpolated; ``None`` outside of what was published."""
+    """The published return at ``env_steps``, interpolated; ``None`` outside the published range."""
     steps = sorted(published)
     if not steps[0] <= env_steps <= steps[-1]:
         return None
@@ -173,7 +176,7 @@ def published_at(published: Mapping[float, float], env_steps: float) -> float | 
 
 
 def about_run(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
-    """What all lines of a run say about it."""
+    """What every line of a run reports about it."""
     run = config["run"]
     return {
         "run": folder.name,
@@ -187,7 +190,7 @@ def about_run(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _changes_from_preset(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of the run that are not those of the published configuration."""
+    """Options of the run that differ from the preset, which is the published configuration."""
     used = {**config["run"], **config["algorithm"], **config["evaluation"]}
     tuned = preset("pearl", config["env"])
     names = set(tuned) - {"epochs"}
@@ -201,7 +204,7 @@ def _plain(value: Any) -> Any:
 def costs_of(
     config: Mapping[str, Any], iteration: int, numbers: Mapping[str, float], memory: int | None
 ) -> dict[str, Any]:
-    """What an iteration took."""
+    """Time, memory and device of an iteration."""
     updates, seconds, device = (
         config["algorithm"]["gradient_steps"],
         numbers["epoch_seconds"],
@@ -219,7 +222,7 @@ def costs_of(
 
 
 def _device_name(device: str) -> str:
-    """What the device is called; for a CPU just that."""
+    """Name of the GPU; ``device`` itself if it is not one."""
     if not device.startswith("cuda"):
         return device
     import torch

@@ -1,13 +1,13 @@
-"""How fast two checkouts of metaroll are, in windows of a few seconds that take turns.
+"""Speed of two checkouts of metaroll, in alternating windows of a few seconds.
 
     git worktree add ../before COMMIT
     python benchmarks/before_after.py ../before
     python benchmarks/before_after.py ../before --cases pendulum ppo --windows 20
 
-Each checkout runs in a process of its own, with the very contestants of its own ``rollout_throughput.py``,
+Each checkout runs in its own process, with the contestants of its own ``rollout_throughput.py``,
 ``mujoco_throughput.py``, ``sim_throughput.py``, ``ppo_control.py``, ``update_rate.py`` and ``maml_update.py``. A ratio
-is the rate of this checkout over that of the other in two neighboring windows (which goes first alternates). What is
-reported is the median over the windows with its distribution-free interval of 95 % or more, from order statistics.
+is the rate of this checkout over that of the other in two neighboring windows; which one goes first alternates.
+Reported is the median over the windows with its distribution-free interval of at least 95 %, from order statistics.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 NAME = "before_after"
 UNITS = {"update": "gradient steps/s", "maml": "meta-gradients/s"}
-"""Of these kinds of cases; else environment steps/s."""
+"""Kind of case -> unit of its rate; that of all others is environment steps/s."""
 ROLLOUTS = {"HalfCheetah-v5": 128, "Pendulum-v1": 512, "CartPole-v1": 4096, "point": 1024}
 """Environment -> rollouts per call, with 2 workers of 16 slots."""
 MUJOCO = ("HalfCheetah-v5", "Ant-v5", "Humanoid-v5")
@@ -49,41 +49,41 @@ CASES = (
 )
 
 Rate = Callable[[float], float]
-"""Steps (or gradients) per second in a window of so many seconds."""
+"""Takes the seconds of a window, returns the steps (or gradients) per second in it."""
 
 
 # -- in the process of a checkout --------------------------------------------------------------------------------------
 
 
 def sim_rate(kind: str, sim: str) -> Rate:
-    """The batch alone, or the slot loop with a policy in the middle of episodes or over whole ones."""
+    """Rate of the batch alone, or of the slot loop with a policy, within episodes or over whole ones."""
     import sim_throughput
 
     from metaroll.envs.sims import catalog
 
     env = getattr(catalog, SIMS[sim])()
     if kind == "batch":
-        go = sim_throughput.batched(env, SIM_SLOTS)
-        return lambda seconds: sim_throughput.rate(lambda: go, seconds)
+        step_batch = sim_throughput.batched(env, SIM_SLOTS)
+        return lambda seconds: sim_throughput.rate(lambda: step_batch, seconds)
     _, middle, whole = sim_throughput.engine_and_policy(env, SIM_SLOTS)
     return lambda seconds: sim_throughput.rate(middle if kind == "middle" else whole, seconds)
 
 
 def ppo_rate(env: str) -> Rate:
-    """Short trainings; the window is their length, whatever was asked for."""
+    """Rate of short trainings; each is one window, however many seconds are asked for."""
     import ppo_control
 
     seeds = itertools.count()
 
     def rate(seconds: float) -> float:
-        found = ppo_control.train_ours(env, {**ppo_control.SETTINGS[env], "epochs": PPO_EPOCHS}, next(seeds), 1)
-        return found["env_steps"] / found["seconds"]
+        result = ppo_control.train_ours(env, {**ppo_control.SETTINGS[env], "epochs": PPO_EPOCHS}, next(seeds), 1)
+        return result["env_steps"] / result["seconds"]
 
     return rate
 
 
 def update_rate(kind: str) -> Rate:
-    """Gradient steps of an off-policy learner."""
+    """Rate of gradient steps of an off-policy learner."""
     import update_rate
 
     run = update_rate.our_steps(kind)
@@ -91,7 +91,7 @@ def update_rate(kind: str) -> Rate:
 
 
 def maml_rate(order: str) -> Rate:
-    """Gradients of meta-iterations on the same samples."""
+    """Rate of meta-gradients on the same samples."""
     import maml_update
 
     learner, steps = maml_update.make_ours(*MAML_SIZES, order == "second-order")
@@ -100,7 +100,7 @@ def maml_rate(order: str) -> Rate:
 
 
 def repeated(work: Callable[[], Any], count: int) -> Rate:
-    """How much is done in a window by calls that do ``count`` each."""
+    """Rate of calling ``work`` again and again, where each call counts as ``count``."""
 
     def rate(seconds: float) -> float:
         begin, calls = time.perf_counter(), 0
@@ -113,31 +113,31 @@ def repeated(work: Callable[[], Any], count: int) -> Rate:
 
 
 def make_rate(case: str) -> Rate:
-    """The contestant of a case, from the benchmarks beside the library that is imported."""
+    """The contestant of a case, from the benchmarks of the checkout whose library is imported."""
     kind, name = case.split()
     if kind == "rollouts":
         from rollout_throughput import Ours
 
         import metaroll
 
-        library: Any = metaroll  # its modules have other names in other checkouts
+        library: Any = metaroll  # untyped, since names differ between checkouts
         engine = Ours(name, library.SamplerPool(2, transport="process"), 16, ROLLOUTS[name], None)
         return lambda seconds: engine.rate(seconds).steps
     if kind == "mujoco":
         from mujoco_throughput import ours
 
         return ours(name, MUJOCO_SLOTS, None, argparse.Namespace(max_steps=MUJOCO_STEPS))[0]
-    learned = {"ppo": ppo_rate, "update": update_rate, "maml": maml_rate}
-    return learned[kind](name) if kind in learned else sim_rate(kind, name)
+    learners = {"ppo": ppo_rate, "update": update_rate, "maml": maml_rate}
+    return learners[kind](name) if kind in learners else sim_rate(kind, name)
 
 
 def serve(case: str) -> None:
-    """Measure one window for every line that comes in."""
+    """Measure one window for each line of the input, which holds its seconds."""
     import torch
 
     torch.set_num_threads(1)
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what the library prints is no answer
+    os.dup2(2, 1)  # output of the library must not mix with the answers
     rate = make_rate(case)
     for line in sys.stdin:
         answers.write(f"{rate(float(line))}\n")
@@ -166,7 +166,7 @@ class Checkout:
         pipes.stdin.flush()
         answer = pipes.stdout.readline()
         if not answer:
-            raise RuntimeError(f"the process has ended with status {pipes.wait()}; its error stands above")
+            raise RuntimeError(f"the process ended with status {pipes.wait()}; its error is printed above")
         return float(answer)
 
     def close(self) -> None:
@@ -182,7 +182,7 @@ module.serve(sys.argv[2])
 
 
 def interval_of_median(values: Sequence[float], level: float = 0.95) -> tuple[float, float]:
-    """Order statistics that hold the median with at least this probability (all values, where they are too few)."""
+    """Order statistics that enclose the median with at least this probability; the extremes of too few values."""
     ordered, n = sorted(values), len(values)
     tail, cut = 0.5**n, 0
     while 2 * tail <= 1 - level:
@@ -227,16 +227,16 @@ def measure(case: str, before: Path, args: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("before", type=Path, nargs="?", default=HERE.parent, help="folder of the other checkout")
-    parser.add_argument("--cases", nargs="+", default=[""], help="only cases whose names hold one of these texts")
+    parser.add_argument("--cases", nargs="+", default=[""], help="only cases whose names contain one of these")
     parser.add_argument("--windows", type=int, default=12)
-    parser.add_argument("--seconds", type=float, default=2.0, help="of a window")
+    parser.add_argument("--seconds", type=float, default=2.0, help="seconds per window")
     parser.add_argument("--no-save", action="store_true", help="append nothing to the results")
-    parser.add_argument("--check", "--quick", action="store_true", help="some cases, short windows, nothing appended")
+    parser.add_argument("--check", "--quick", action="store_true", help="some cases in short windows, nothing appended")
     args = parser.parse_args()
     if args.check:
         args.windows, args.seconds, args.cases = 3, 0.3, ["point", "batch"]
-    asked = subprocess.run(["git", "-C", str(args.before), "rev-parse", "--short", "HEAD"], capture_output=True)
-    args.name = asked.stdout.decode().strip() or "unknown"
+    described = subprocess.run(["git", "-C", str(args.before), "rev-parse", "--short", "HEAD"], capture_output=True)
+    args.name = described.stdout.decode().strip() or "unknown"
     begun = time.monotonic()
     for case in CASES:
         if any(text in case for text in args.cases):

@@ -1,11 +1,11 @@
-"""Do bandits, random MDPs and points in the plane give what others published? Known policies, and their returns.
+"""Do known policies earn the published returns in bandits, random MDPs and point environments?
 
     python benchmarks/conformity.py            # a few minutes
     python benchmarks/conformity.py --quick
 
 Bandits and MDPs are those of Duan et al. 2016 (arXiv:1611.02779). A trial is one task: n pulls, or n episodes of 10
-steps, over which a policy may learn. What a policy earns in the first n does not depend on how many follow, so one run
-gives all n. The tasks are drawn from the environments, and stepped together.
+steps, over which a policy may learn. The reward of the first n does not depend on how many follow, so one run covers
+all n. The tasks are drawn from the environments, and stepped together.
 """
 
 from __future__ import annotations
@@ -70,14 +70,14 @@ DEMANDED: dict[tuple[str, str, int], tuple[float, float]] = {
     ("random-mdp", "random", 10): (100.1, 1.0),
     ("point-navigation", "stay in the origin", 1): (-16.67, 0.1),
 }
-"""The value that is demanded, and by how much it may be missed."""
+"""The demanded value, and the largest deviation that is allowed."""
 
 
 # ------------------------------------------------------------------------------------------------------------- bandits
 def bandit_choice(
     policy: str, won: np.ndarray, lost: np.ndarray, best: np.ndarray, generator: np.random.Generator
 ) -> np.ndarray:
-    """Arms ``(N,)`` from how often each has won and lost, ``(N, k)``; probabilities are uniform a priori."""
+    """Arms ``(N,)`` given how often each has won and lost, ``(N, k)``; probabilities have a uniform prior."""
     if policy == "random":
         return generator.integers(won.shape[1], size=len(won))
     if policy == "oracle":
@@ -107,7 +107,7 @@ def play_bandits(num_arms: int, policy: str, pulls: int, trials: int, seed: int)
 
 # ---------------------------------------------------------------------------------------------------------------- MDPs
 class Beliefs:
-    """What has been seen of N MDPs: Dirichlet(1) and N(1, 1) a priori, rewards with variance 1."""
+    """Beliefs about N MDPs: priors Dirichlet(1) of transitions and N(1, 1) of mean rewards; reward noise N(0, 1)."""
 
     def __init__(self, trials: int, num_states: int, num_actions: int) -> None:
         self.moves = np.ones((trials, num_states, num_actions, num_states))
@@ -115,30 +115,31 @@ class Beliefs:
         self.sums = np.ones((trials, num_states, num_actions))
         self.rows = np.arange(trials)
 
-    def see(self, state: np.ndarray, action: np.ndarray, reward: np.ndarray, following: np.ndarray) -> None:
+    def update(self, state: np.ndarray, action: np.ndarray, reward: np.ndarray, following: np.ndarray) -> None:
         self.moves[self.rows, state, action, following] += 1
         self.visits[self.rows, state, action] += 1
         self.sums[self.rows, state, action] += reward
 
     def mean(self) -> tuple[np.ndarray, np.ndarray]:
-        """Mean rewards ``(N, S, A)`` and transitions ``(N, S, A, S)``, as expected."""
+        """Posterior means of mean rewards ``(N, S, A)`` and of transitions ``(N, S, A, S)``."""
         return self.sums / self.visits, self.moves / self.moves.sum(axis=-1, keepdims=True)
 
     def sample(self, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """The same, drawn from the posterior."""
+        """Mean rewards and transitions, as ``mean`` gives them, drawn from the posterior."""
         rewards = self.sums / self.visits + generator.standard_normal(self.sums.shape) / np.sqrt(self.visits)
         moves = generator.standard_gamma(self.moves)
         return rewards, moves / moves.sum(axis=-1, keepdims=True)
 
 
 def best_actions(rewards: np.ndarray, transitions: np.ndarray) -> np.ndarray:
-    """Actions ``(EPISODE, N, S)`` that are best at each step of an episode, by backward induction."""
-    value, found = np.zeros(rewards.shape[:2]), []
+    """Optimal actions ``(EPISODE, N, S)`` at each step of an episode, by backward induction."""
+    value, actions = np.zeros(rewards.shape[:2]), []
     for _ in range(EPISODE):
+        # Q(s, a) = r(s, a) + sum_s' p(s' | s, a) V(s'), (N, S, A).
         returns = rewards + np.matmul(transitions, value[:, None, :, None])[..., 0]
-        found.append(returns.argmax(axis=2))
+        actions.append(returns.argmax(axis=2))
         value = returns.max(axis=2)
-    return np.stack(found[::-1])
+    return np.stack(actions[::-1])
 
 
 def play_mdps(policy: str, episodes: int, trials: int, seed: int) -> np.ndarray:
@@ -164,7 +165,7 @@ def _play_mdps(policy: str, episodes: int, trials: int, seed: int, part: int) ->
         for step in range(EPISODE):
             action = generator.integers(5, size=trials) if plan is None else plan[step][rows, state]
             result = slots.step(action, active)
-            beliefs.see(state, action, result.rewards, result.observations)
+            beliefs.update(state, action, result.rewards, result.observations)
             totals[:, episode] += result.rewards
             state = result.observations
     return totals
@@ -185,7 +186,7 @@ def restart(slots: SimulatorSlots, tasks: Sequence[Any], episode: int, seed: int
 
 # -------------------------------------------------------------------------------------------------------------- points
 def point_returns(name: str, target: str, trials: int, seed: int) -> np.ndarray:
-    """Returns ``(trials,)`` of episodes that go to the ``"goal"`` or to the ``"origin"``, each in a task of its own."""
+    """Returns ``(trials,)`` of episodes that go to the ``"goal"`` or the ``"origin"``, each in its own task."""
     family = get_family(name)
     tasks = family.env_constructor.sample_tasks(trials, generator=derive_seed("tasks", name, seed))  # type: ignore[attr-defined]
 
@@ -211,22 +212,24 @@ def point_returns(name: str, target: str, trials: int, seed: int) -> np.ndarray:
 
 
 # -------------------------------------------------------------------------------------------------------------- report
-def tell(family: str, policy: str, n: int, values: np.ndarray, quick: bool, known: float | None, source: str) -> None:
+def report_mean(
+    family: str, policy: str, n: int, values: np.ndarray, quick: bool, known: float | None, source: str
+) -> None:
     """Report the mean of ``values (trials,)`` beside a ``known`` one."""
     mean, low, high = (float(np.ravel(v)[0]) for v in bootstrap_ci(values, np.mean, 1000, 0.05, 2, seed=0))
     more: dict[str, Any] = {}
     deviation = float(values.std(ddof=1))
     if known is not None:
-        # What is published has an error of its own, and is rounded to one decimal; what is calculated, to two.
-        others = 0.05**2 / 3 + deviation**2 / PUBLISHED_TRIALS if source == DUAN else 0.0
+        # A published mean has its own standard error, and is rounded to one decimal; a calculated value is exact.
+        variance = 0.05**2 / 3 + deviation**2 / PUBLISHED_TRIALS if source == DUAN else 0.0
         more |= {
             "known_value": known,
             "source": source,
-            "z": (mean - known) / math.sqrt(deviation**2 / len(values) + others),
+            "z": (mean - known) / math.sqrt(deviation**2 / len(values) + variance),
         }
-    wanted = DEMANDED.get((family, policy, n))
-    if wanted is not None:
-        more |= {"demanded": list(wanted), "holds": abs(mean - wanted[0]) <= wanted[1]}
+    demand = DEMANDED.get((family, policy, n))
+    if demand is not None:
+        more |= {"demanded": list(demand), "holds": abs(mean - demand[0]) <= demand[1]}
     report(
         NAME,
         quick,
@@ -244,15 +247,15 @@ def tell(family: str, policy: str, n: int, values: np.ndarray, quick: bool, know
     )
 
 
-def tell_trials(
+def report_trials(
     family: str, policy: str, rewards: np.ndarray, ns: Sequence[int], quick: bool, oracle: Callable[[int], float | None]
 ) -> None:
-    """Report the first n pulls or episodes of ``rewards (trials, longest)``."""
+    """Report the total reward of the first n pulls or episodes, for each of ``ns``; ``rewards (trials, max(ns))``."""
     for n in ns:
         known, source = PUBLISHED.get((family, policy, n)), DUAN
         if policy == "oracle":
             known, source = oracle(n), ANALYTIC
-        tell(family, policy, n, rewards[:, :n].sum(axis=1), quick, known, source)
+        report_mean(family, policy, n, rewards[:, :n].sum(axis=1), quick, known, source)
 
 
 def main() -> None:
@@ -265,10 +268,10 @@ def main() -> None:
     for policy in ("random", "greedy", "thompson", "oracle"):
         for arms, ns in ((5, (10, 100, 500)), (10, (10, 100))):
             rewards = play_bandits(arms, policy, max(ns), int(20_000 * share), seed)
-            # The expected best of k uniform probabilities is k / (k + 1).
-            tell_trials(f"bandit-{arms}", policy, rewards, ns, quick, lambda n, k=arms: n * k / (k + 1))
+            # The expected maximum of k uniform probabilities is k / (k + 1).
+            report_trials(f"bandit-{arms}", policy, rewards, ns, quick, lambda n, k=arms: n * k / (k + 1))
         rewards = play_mdps(policy, 50, int((5_000 if policy == "random" else 2_000) * share), seed)
-        tell_trials("random-mdp", policy, rewards, (10, 25, 50), quick, lambda n: None)
+        report_trials("random-mdp", policy, rewards, (10, 25, 50), quick, lambda n: None)
     points = (
         ("point-navigation", "origin", "stay in the origin", -100 / 6, 40_000),
         ("point-navigation", "goal", "oracle", None, 10_000),
@@ -277,7 +280,8 @@ def main() -> None:
         ("sparse-point-robot", "goal", "oracle", None, 1_000),
     )
     for name, target, policy, known, trials in points:
-        tell(name, policy, 1, point_returns(name, target, int(trials * share), seed), quick, known, ANALYTIC)
+        returns = point_returns(name, target, int(trials * share), seed)
+        report_mean(name, policy, 1, returns, quick, known, ANALYTIC)
     print(f"{time.perf_counter() - begun:.0f} s")
 
 

@@ -1,15 +1,15 @@
-"""Whether two checkouts of metaroll compute the same numbers, bit by bit, and what differs first where they do not.
+"""Do two checkouts of metaroll compute the same numbers, bit for bit? If not, where do they differ first?
 
     git worktree add ../before COMMIT
     python benchmarks/digests.py ../before                  # all cases
-    python benchmarks/digests.py ../before --cases sac td3  # those whose names hold one of these texts
+    python benchmarks/digests.py ../before --cases sac td3  # those whose names contain one of these
     python benchmarks/digests.py                            # this checkout twice: is every case repeatable?
-    python benchmarks/digests.py --write                    # commit the numbers of this processor
-    python benchmarks/digests.py --check                    # some cases against those that are committed
+    python benchmarks/digests.py --write                    # store the digests of this processor
+    python benchmarks/digests.py --check                    # some cases against the stored digests
 
-Each checkout runs in a process of its own with one thread (``OMP_NUM_THREADS=1``), with the cases that stand beside
-this script and its own ``metaroll``, through documented names alone; the two take turns, case by case. The bits of a
-matrix product depend on the processor and on the library that computes it: committed numbers hold for one key alone.
+Each checkout runs in its own process with one thread (``OMP_NUM_THREADS=1``): the cases beside this script with the
+``metaroll`` of the checkout, of which they use documented names only. The two alternate, case by case. The bits of a
+matrix product depend on the processor and on the library that computes it, so stored digests hold for one key only.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from _reporting import RESULTS, check_line, machine, read_results, versions
 HERE = Path(__file__).resolve().parent
 NAME = "digests"
 MODULES = ("_digest_learning", "_digest_rollouts", "_digest_measures", "_digest_files")
-"""Where the cases stand."""
+"""Modules that hold the cases."""
 PACKAGES = ("numpy", "scipy", "torch", "gymnasium", "mujoco", "sbi")
-"""Packages whose versions are part of the key: other ones may round in another way."""
+"""Packages whose versions are part of the key: others may round differently."""
 
 SHOWN = 4
 """How many differing entries of a case are shown."""
@@ -48,9 +48,9 @@ Entries = dict[str, list[Any]]
 
 
 def serve() -> None:
-    """Say which cases there are, then run the one that each line names, in a folder of its own."""
+    """Send the names of all cases, then run the one that each line of the input names, in its own folder."""
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what the library prints is no answer
+    os.dup2(2, 1)  # output of the library must not mix with the answers
     warnings.simplefilter("ignore")
     cases: dict[str, Any] = {}
     quick: list[str] = []
@@ -71,7 +71,7 @@ def serve() -> None:
 
 
 def model_of_processor() -> str:
-    """Family and model, which a name such as ``AMD EPYC`` leaves open; libraries choose their kernels by them."""
+    """Family and model: libraries choose their kernels by them, and a name such as ``AMD EPYC`` is not enough."""
     with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         fields = dict(reversed([[part.strip() for part in line.split(":", 1)] for line in lines if ":" in line]))
@@ -80,15 +80,15 @@ def model_of_processor() -> str:
 
 
 def run_case(case: Any) -> dict[str, Any]:
-    """Its entries and their digest; a case that raises has one entry, ``failed``."""
-    with tempfile.TemporaryDirectory() as text, contextlib.chdir(text):
+    """Run a case; returns its entries and their digest. A case that raises has one entry, ``failed``."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         parts = importlib.import_module("_digest_parts").Parts()
         try:
-            case(parts, Path(text))
+            case(parts, Path(folder))
             return {"entries": parts.entries, "digest": parts.digest}
         except Exception as error:  # the other cases still run
             sys.stderr.write(traceback.format_exc())
-            reason = f"{type(error).__name__}: {error}".replace(text, "FOLDER")
+            reason = f"{type(error).__name__}: {error}".replace(folder, "FOLDER")
             return {"entries": {"failed": [reason]}, "digest": "failed"}
 
 
@@ -106,7 +106,7 @@ class Checkout:
 
     def __init__(self, folder: Path) -> None:
         if not (folder / "src" / "metaroll").is_dir():
-            raise SystemExit(f"{folder} is no checkout: there is no src/metaroll in it")
+            raise SystemExit(f"{folder} is not a checkout of metaroll: it has no src/metaroll")
         self.folder = folder
         self._start()
 
@@ -122,16 +122,16 @@ class Checkout:
         )
         self.hello = self._answer()
         if self.hello is None:
-            raise SystemExit(f"the process of {self.folder} ended before its first case; its error stands above")
+            raise SystemExit(f"the process of {self.folder} ended before its first case; its error is printed above")
         if not Path(self.hello["metaroll"]).is_relative_to(self.folder):
-            raise SystemExit(f"metaroll of {self.folder} was to be imported, got {self.hello['metaroll']}")
+            raise SystemExit(f"the process must import metaroll of {self.folder}, got {self.hello['metaroll']}")
 
     def _answer(self) -> Any:
         line = self._process.stdout.readline() if self._process.stdout else ""
         return json.loads(line) if line else None
 
     def run(self, case: str) -> dict[str, Any]:
-        """The answer of the process; one that has ended with the case is a failure, and started again."""
+        """Run a case in the process. If the process ends, the case has failed, and a new process is started."""
         if self._process.stdin is None:
             raise RuntimeError("the process has no pipes")
         self._process.stdin.write(case + "\n")
@@ -151,7 +151,7 @@ class Checkout:
 
 
 class Difference(NamedTuple):
-    """Where two results part: the epoch (from 1), the name of the entry, and what stands there on each side."""
+    """Where two results differ: the epoch (from 1), the name of the entry, and its value on each side."""
 
     epoch: int
     entry: str
@@ -160,7 +160,7 @@ class Difference(NamedTuple):
 
 
 def differences(before: Entries, after: Entries) -> list[Difference]:
-    """Each entry of ``before`` that is not in ``after`` as it was, at its first epoch; the earliest stand first."""
+    """Entries of ``before`` that ``after`` lacks or changes, each at its first differing epoch; earliest first."""
     listed = []
     for name, old in before.items():
         new = after.get(name, [])
@@ -175,7 +175,7 @@ def differences(before: Entries, after: Entries) -> list[Difference]:
 def compared(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> dict[str, Any]:
     """``status`` (``equal``, ``differs``, ``failed`` or ``missing``), how many entries differ, and the first of them.
 
-    Entries that only ``after`` has are no difference; they are listed as ``added``.
+    Entries that only ``after`` has do not count as a difference; they are listed as ``added``.
     """
     failures = {
         side: result["entries"]["failed"][0]
@@ -210,13 +210,13 @@ def key_of(line: Mapping[str, Any]) -> tuple[Any, Any]:
 
 
 def commit_of(folder: Path) -> str:
-    """The commit of a checkout, with ``-dirty`` behind it where files differ from it."""
+    """The commit of a checkout, with ``-dirty`` appended if files differ from it."""
     command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=8", "--exclude=*"]
     return subprocess.run(command, capture_output=True, text=True).stdout.strip() or "unknown"
 
 
 def write(lines: Sequence[Mapping[str, Any]]) -> None:
-    """Put ``lines`` in place of those of the same case and key; the others stay."""
+    """Replace the stored lines of the same cases and key by ``lines``; all others stay."""
     replaced = [(line["config"], key_of(line)) for line in lines]
     kept = [line for line in read_results(NAME) if (line["config"], key_of(line)) not in replaced]
     path = RESULTS / f"{NAME}.jsonl"
@@ -225,7 +225,7 @@ def write(lines: Sequence[Mapping[str, Any]]) -> None:
     fresh.replace(path)
 
 
-# -- the three ways ----------------------------------------------------------------------------------------------------
+# -- the three modes ---------------------------------------------------------------------------------------------------
 
 
 def show(line: Mapping[str, Any]) -> None:
@@ -233,7 +233,7 @@ def show(line: Mapping[str, Any]) -> None:
 
 
 def compare_checkouts(args: argparse.Namespace, after: Checkout) -> list[str]:
-    """Run the cases in both; the statuses."""
+    """Run the cases in both checkouts; returns their statuses."""
     before, statuses = Checkout(args.before.resolve()), []
     commits = {"before": commit_of(before.folder), "after": commit_of(after.folder)}
     try:
@@ -248,7 +248,7 @@ def compare_checkouts(args: argparse.Namespace, after: Checkout) -> list[str]:
     return statuses
 
 
-def write_committed(args: argparse.Namespace, after: Checkout) -> list[str]:
+def write_digests(args: argparse.Namespace, after: Checkout) -> list[str]:
     lines, statuses, commit = [], [], commit_of(after.folder)
     for case in chosen(args, after):
         result = after.run(case)
@@ -263,19 +263,19 @@ def write_committed(args: argparse.Namespace, after: Checkout) -> list[str]:
     return statuses
 
 
-def check_committed(args: argparse.Namespace, after: Checkout) -> list[str]:
+def check_digests(args: argparse.Namespace, after: Checkout) -> list[str]:
     key = after.hello["key"]
-    mine = [
+    lines = [
         line for line in read_results(NAME) if key_of(line) == key_of(make_line("", key, metric="entries", value=0))
     ]
-    committed = {line["config"]["case"]: line for line in mine}
-    if not mine:
-        sys.stderr.write(f"no digests are committed for {json.dumps(key)}: the cases are run, and compared with none\n")
+    stored = {line["config"]["case"]: line for line in lines}
+    if not lines:
+        sys.stderr.write(f"no digests are stored for {json.dumps(key)}: the cases run, but are compared with nothing\n")
     statuses = []
     for case in chosen(args, after):
-        result = compared(committed.get(case), after.run(case))
+        result = compared(stored.get(case), after.run(case))
         known = {"metric": "differing_entries", "value": result.pop("differing"), **result}
-        commit = committed[case]["commit"] if case in committed else None
+        commit = stored[case]["commit"] if case in stored else None
         show(make_line(case, key, **known, before=commit, after=commit_of(after.folder)))
         statuses.append(result["status"])
     return statuses
@@ -289,16 +289,16 @@ def chosen(args: argparse.Namespace, checkout: Checkout) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("before", type=Path, nargs="?", default=HERE.parent, help="folder of the other checkout")
-    parser.add_argument("--cases", nargs="+", default=[""], help="only cases whose names hold one of these texts")
-    parser.add_argument("--write", action="store_true", help="put the numbers of this processor into the results")
+    parser.add_argument("--cases", nargs="+", default=[""], help="only cases whose names contain one of these")
+    parser.add_argument("--write", action="store_true", help="store the digests of this processor in the results")
     parser.add_argument(
-        "--check", "--quick", action="store_true", help="some cases against the results, nothing written"
+        "--check", "--quick", action="store_true", help="compare some cases with the results, writing nothing"
     )
     args = parser.parse_args()
     begun, after = time.monotonic(), Checkout(HERE.parent)
     try:
-        way = write_committed if args.write else check_committed if args.check else compare_checkouts
-        statuses = way(args, after)
+        mode = write_digests if args.write else check_digests if args.check else compare_checkouts
+        statuses = mode(args, after)
     finally:
         after.close()
     counts = ", ".join(f"{statuses.count(status)} {status}" for status in sorted(set(statuses)))

@@ -1,13 +1,13 @@
-"""EPOpt against PPO under randomized domain parameters: CartPole and Pendulum of Packer et al. 2018 (arXiv:1810.12282).
+"""EPOpt and PPO under randomized domain parameters: CartPole and Pendulum of Packer et al. 2018 (arXiv:1810.12282).
 
     python benchmarks/epopt.py                                                   # both problems, five seeds each
     python benchmarks/epopt.py --env Pendulum --algorithm epopt --seeds 3        # a part, appended to the results
-    python benchmarks/epopt.py --summary                                         # over the lines that are there
+    python benchmarks/epopt.py --summary                                         # of the stored results
 
-All get 15,000 episodes, 100 per epoch; all that are sampled count. ``epopt`` and ``ppo`` train under constants drawn
-from the paper's range R for every episode: PPO learns from all episodes, EPOpt from the worst tenth after some epochs;
-until then both are the same run. ``nominal`` is PPO under the nominal constants alone. Policies are evaluated without
-noise, one episode each under 1,000 held-out draws from R, with the same draws and initial states for all.
+Each gets 15,000 episodes, 100 per epoch; every sampled episode counts. ``epopt`` and ``ppo`` train under constants
+drawn from the paper's range R for every episode. PPO learns from all episodes, EPOpt after its warm-up from the worst
+tenth; until then both are the same run. ``nominal`` is PPO under the nominal constants alone. Policies are evaluated
+without noise, in one episode under each of 1,000 held-out draws from R. Draws and initial states are the same for all.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ PUBLISHED = "Packer et al. 2018, arXiv:1810.12282: PPO and EPOpt-PPO, R to R, me
 COMMON: dict[str, Any] = {
     "epochs": 150,
     "rollouts_per_epoch": 100,
-    "warmup_epochs": 50,
+    "warm_up_epochs": 50,
     "epsilon": 0.1,
     "hidden_sizes": [64, 64],
     "learning_rate": 3e-4,
@@ -61,14 +61,14 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "CartPole": {**COMMON, "batch_size": 500, "discount": 0.99},
     "Pendulum": {**COMMON, "batch_size": 250, "discount": 0.98, "init_std": 1.0},
 }
-QUICK: dict[str, Any] = {"epochs": 2, "rollouts_per_epoch": 20, "warmup_epochs": 1, "num_passes": 2, "held_out": 20}
+QUICK: dict[str, Any] = {"epochs": 2, "rollouts_per_epoch": 20, "warm_up_epochs": 1, "num_passes": 2, "held_out": 20}
 DEMANDED = {("CartPole", "ppo"): 98.0, ("CartPole", "epopt"): 98.0, ("Pendulum", "epopt"): 77.0}
 
 _OF_LEARNER = ("learning_rate", "lr_decay_epochs", "batch_size", "num_passes", "gae_lambda", "discount")
 
 
 def make_learner(problem: PackerEnv, algorithm: str, setting: Mapping[str, Any], seed: int) -> EPOpt:
-    """EPOpt; PPO is the one that always keeps all rollouts."""
+    """An EPOpt learner; as PPO, it keeps all rollouts (epsilon = 1)."""
     spec = EnvSpec.from_env(problem.make())
     generator, sizes = torch_generator(derive_seed("networks", seed)), setting["hidden_sizes"]
     shape: dict[str, Any] = {"init": "orthogonal", "generator": generator}
@@ -84,13 +84,13 @@ def make_learner(problem: PackerEnv, algorithm: str, setting: Mapping[str, Any],
     return EPOpt(
         ppo,
         epsilon=setting["epsilon"] if algorithm == "epopt" else 1.0,
-        warmup_epochs=setting["warmup_epochs"],
+        warmup_epochs=setting["warm_up_epochs"],
         rollouts_per_epoch=setting["rollouts_per_epoch"],
     )
 
 
 def evaluate(problem: PackerEnv, policy: Any, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns, and which are successes, ``(count,)`` each: one episode under each held-out draw."""
+    """Returns and successes, ``(count,)`` each, of one episode under each held-out draw."""
     draws = problem.randomizer().sample(count, generator=derive_seed("held-out constants", 0))
     plans = [
         RolloutPlan(index=i, seed=(derive_seed("evaluation", 0), i, 0), env_update=draw, eval=True, deterministic=True)
@@ -103,7 +103,7 @@ def evaluate(problem: PackerEnv, policy: Any, count: int) -> tuple[np.ndarray, n
 
 
 def measure(env: str, algorithm: str, seed: int, quick: bool) -> None:
-    """Train one agent and report how it does under the held-out constants."""
+    """Train one agent and report its evaluation under the held-out constants."""
     problem, setting = ENVS[env], {**SETTINGS[env], **(QUICK if quick else {})}
     learner = make_learner(problem, algorithm, setting, seed)
     begun = time.perf_counter()
@@ -138,14 +138,14 @@ def measure(env: str, algorithm: str, seed: int, quick: bool) -> None:
 
 
 def known_lines(env: str, algorithm: str, seeds: Sequence[int]) -> dict[int, dict[str, Any]]:
-    """Seed -> newest line in the results with the present values."""
-    found: dict[int, dict[str, Any]] = {}
+    """Seed -> newest line in the results with the present settings."""
+    newest: dict[int, dict[str, Any]] = {}
     for line in read_results(NAME):
         config = line["config"]
         wanted = {"env": env, "algorithm": algorithm, "seed": config["seed"], **SETTINGS[env]}
         if line["metric"] == "success_rate" and config == wanted and config["seed"] in seeds:
-            found[config["seed"]] = line
-    return dict(sorted(found.items()))
+            newest[config["seed"]] = line
+    return dict(sorted(newest.items()))
 
 
 def worst_mean(returns: np.ndarray) -> np.ndarray:
@@ -155,19 +155,19 @@ def worst_mean(returns: np.ndarray) -> np.ndarray:
 
 
 def resampled(values: np.ndarray, statistic: Any, seed: int = 0) -> tuple[float, float]:
-    """Percentile interval of ``statistic(values)``: seeds (axis 0) and draws (axis -1) are both drawn anew."""
+    """Percentile interval of ``statistic(values)``; seeds (axis 0) and draws (axis -1) are both resampled."""
     generator = np.random.default_rng(seed)
     count, draws = values.shape[0], values.shape[-1]
-    found = []
+    statistics = []
     for _ in range(NUM_REPS // 10):
         rows, columns = generator.integers(count, size=count), generator.integers(draws, size=draws)
-        found.append(statistic(values[rows][..., columns]))
-    low, high = interval_bounds(statistic(values), np.array(found), 0.025, "percentile")
+        statistics.append(statistic(values[rows][..., columns]))
+    low, high = interval_bounds(statistic(values), np.array(statistics), 0.025, "percentile")
     return float(low), float(high)
 
 
 def summarize(env: str, seeds: Sequence[int]) -> None:
-    """Success rates beside the published ones, and paired differences of CVaR_0.1, over the results."""
+    """Report success rates beside the published ones, and paired differences of CVaR_0.1, from the results."""
     runs = {algorithm: known_lines(env, algorithm, seeds) for algorithm in ALGORITHMS}
     for algorithm, lines in runs.items():
         if len(lines) < 2:
@@ -207,7 +207,7 @@ def report_success(env: str, algorithm: str, lines: Mapping[int, Mapping[str, An
 def report_difference(
     env: str, other: str, others: Mapping[int, Mapping[str, Any]], epopt: Mapping[int, Mapping[str, Any]]
 ) -> None:
-    """Both algorithms share seeds, draws and initial states, so that differences are those of pairs."""
+    """Report the difference of CVaR_0.1; it is paired, since both share seeds, draws and initial states."""
     both = [seed for seed in others if seed in epopt]
     returns = np.array([[others[seed]["returns"], epopt[seed]["returns"]] for seed in both])  # (seeds, 2, draws)
     cvars = worst_mean(returns)
@@ -216,7 +216,7 @@ def report_difference(
     bounds: dict[str, Any] = (
         {"ci_low": float(low[0]), "ci_high": float(high[0])} if np.isfinite([low, high]).all() else {}
     )
-    of_draws = resampled(returns, lambda part: np.diff(worst_mean(part), axis=1).mean())
+    interval = resampled(returns, lambda part: np.diff(worst_mean(part), axis=1).mean())
     report(
         NAME,
         False,
@@ -233,7 +233,7 @@ def report_difference(
         },
         versions=versions(*PACKAGES),
         **bounds,
-        ci_of_seeds_and_draws=list(of_draws),
+        ci_of_seeds_and_draws=list(interval),
         values=differences.tolist(),
         cvar_other=float(cvars[:, 0].mean()),
         cvar_epopt=float(cvars[:, 1].mean()),
@@ -250,7 +250,7 @@ def main() -> None:
     parser.add_argument("--env", nargs="+", choices=sorted(SETTINGS), default=sorted(SETTINGS))
     parser.add_argument("--algorithm", nargs="+", choices=ALGORITHMS, default=list(ALGORITHMS))
     parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
-    parser.add_argument("--summary", action="store_true", help="train nothing: only the summary of the results")
+    parser.add_argument("--summary", action="store_true", help="train nothing, only summarize the results")
     parser.add_argument("--quick", action="store_true", help="two short epochs of one seed, nothing appended")
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -264,7 +264,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    # NumPy's matrix products read this when they are first loaded; many threads do not pay for small networks.
+    # The BLAS of NumPy reads this when it is loaded; more threads do not pay off for small networks.
     if os.environ.get("OMP_NUM_THREADS") != "1":
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "OMP_NUM_THREADS": "1"})
     main()

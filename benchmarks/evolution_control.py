@@ -2,14 +2,14 @@
 
     python benchmarks/evolution_control.py                                        # all of them, five seeds
     python benchmarks/evolution_control.py --algo ars --env Swimmer-v5 --seeds 3  # a part, appended to the results
-    python benchmarks/evolution_control.py --summary                              # over the lines that are there
+    python benchmarks/evolution_control.py --summary                              # of the stored results
     python benchmarks/evolution_control.py --check   # one seed of CartPole and MountainCarContinuous; appends nothing;
                                                      # status 1 if it fails
 
-What ``metaroll train ALGO ENV`` does, ended before the environment steps of training can exceed the budget. Reported is
-the mean return of the last mean of the search over episodes without noise, whose seeds follow from the run's and which
-no training sees. ``published_value`` is that of one agent of SB3-zoo's ARS within the same budget. Presets were chosen
-on seeds from 100.
+Trains as ``metaroll train ALGO ENV`` does, and stops before the environment steps can exceed the budget. Reported is
+the mean return of the search's last mean over episodes without noise. Their seeds follow from that of the run, and are
+not used in training. ``published_value`` is the return of one agent of SB3-zoo's ARS within the same budget. Presets
+were chosen on seeds from 100.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ QUICK: Mapping[str, Any] = {"epochs": 1}
 
 
 class Demand(NamedTuple):
-    """What is asked of an environment.
+    """What is demanded in an environment.
 
     Attributes:
         steps: Budget of training, in environment steps.
-        least: Mean return of the seeds.
-        solved: How many seeds must reach ``least`` instead; ``None``: their mean must.
+        least: Least mean return over the seeds.
+        solved: Number of seeds that must reach ``least``; ``None``: the mean over seeds must.
         published: Return of SB3-zoo's ARS.
         episodes: Number of episodes of the evaluation.
     """
@@ -62,7 +62,7 @@ DEMANDS: Mapping[str, Demand] = {
 CHECKED = ("CartPole-v1", "MountainCarContinuous-v0")
 """Environments of ``--check``."""
 FAILURES_ALLOWED: Mapping[str, int] = {"cmaes": 0, "cem": 1, "ars": 0}
-"""Environments of ``--check`` in which an algorithm may fall short."""
+"""Number of environments of ``--check`` in which an algorithm may miss the demand."""
 
 
 class Budget:
@@ -73,12 +73,12 @@ class Budget:
 
     def on_epoch_end(self, runner: Any, epoch: int, metrics: Mapping[str, float]) -> bool:
         algo = runner.algo
-        next_one = algo.num_candidates * algo.trials.rollouts_per_candidate * algo.max_path_length
-        return runner.total_env_steps + next_one <= self._steps
+        most = algo.num_candidates * algo.trials.rollouts_per_candidate * algo.max_path_length  # of the next epoch
+        return runner.total_env_steps + most <= self._steps
 
 
 def train(algo: str, env: str, seed: int, quick: bool) -> dict[str, Any]:
-    """Returns of the evaluation, and what training took."""
+    """Train one agent; returns its evaluation, and the steps and seconds of the training."""
     demand = DEMANDS[env]
     fixed = {"seed": seed, "evaluate_every": 0, "torch_threads": 1, "num_episodes": 1 if quick else demand.episodes}
     config = resolve(algo, env, [("the benchmark", {**(QUICK if quick else {}), **fixed})])
@@ -89,9 +89,9 @@ def train(algo: str, env: str, seed: int, quick: bool) -> dict[str, Any]:
         seconds, cpu_seconds = time.perf_counter() - begun, time.process_time() - used
         steps = experiment.runner.total_env_steps
         experiment.runner.evaluate(experiment.algo)
-        found: Any = experiment.runner.last_evaluation
+        evaluation: Any = experiment.runner.last_evaluation
     return {
-        "returns": found.returns[0],
+        "returns": evaluation.returns[0],
         "seconds": seconds,
         "cpu_seconds": cpu_seconds,
         "env_steps": int(steps),
@@ -100,13 +100,13 @@ def train(algo: str, env: str, seed: int, quick: bool) -> dict[str, Any]:
     }
 
 
-def measure(algo: str, env: str, seed: int, quick: bool, saves: bool) -> dict[str, Any]:
+def measure(algo: str, env: str, seed: int, quick: bool, save: bool) -> dict[str, Any]:
     """Train and report one agent."""
-    found = train(algo, env, seed, quick)
-    returns = found["returns"]
+    result = train(algo, env, seed, quick)
+    returns = result["returns"]
     line = report(
         NAME,
-        not saves,
+        not save,
         peer="published",
         metric="final_return",
         value=float(returns.mean()),
@@ -114,19 +114,19 @@ def measure(algo: str, env: str, seed: int, quick: bool, saves: bool) -> dict[st
         config={"algo": algo, "env": env, "seed": seed, "episodes": len(returns), "budget": DEMANDS[env].steps},
         published_value=DEMANDS[env].published,
         returns_range=[round(float(returns.min()), 1), round(float(returns.max()), 1)],
-        env_steps=found["env_steps"],
-        epochs=found["epochs"],
-        best_return=round(found["best_return"], 2),
-        seconds=round(found["seconds"], 1),
-        cpu_seconds=round(found["cpu_seconds"], 1),
+        env_steps=result["env_steps"],
+        epochs=result["epochs"],
+        best_return=round(result["best_return"], 2),
+        seconds=round(result["seconds"], 1),
+        cpu_seconds=round(result["cpu_seconds"], 1),
         versions=versions(*PACKAGES),
     )
-    print(f"{algo} {env} seed {seed}: {returns.mean():.1f}, {found['env_steps']} steps", file=sys.stderr, flush=True)
+    print(f"{algo} {env} seed {seed}: {returns.mean():.1f}, {result['env_steps']} steps", file=sys.stderr, flush=True)
     return line
 
 
 def holds(env: str, lines: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether the runs of one algorithm in ``env`` are what is demanded."""
+    """Whether the runs of one algorithm in ``env`` meet the demand."""
     demand, values = DEMANDS[env], np.array([line["value"] for line in lines])
     if any(line["env_steps"] > demand.steps for line in lines):
         return False
@@ -136,13 +136,13 @@ def holds(env: str, lines: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def summarize(algo: str, env: str, seeds: Sequence[int]) -> bool | None:
-    """Report the mean over the newest lines of ``seeds``, whether it is what is demanded; ``None`` without all."""
-    found = {}
+    """Report the mean over the newest lines of ``seeds``; returns whether the demand is met, ``None`` if seeds lack."""
+    newest = {}
     for line in read_results(NAME):
         config = line["config"]
         if line["metric"] == "final_return" and (config["algo"], config["env"]) == (algo, env):
-            found[config["seed"]] = line
-    lines = [found[seed] for seed in seeds if seed in found]
+            newest[config["seed"]] = line
+    lines = [newest[seed] for seed in seeds if seed in newest]
     if len(lines) < len(seeds):
         print(f"{algo} {env}: {len(lines)} of {len(seeds)} seeds are in the results", file=sys.stderr)
         return None
@@ -167,12 +167,12 @@ def summarize(algo: str, env: str, seeds: Sequence[int]) -> bool | None:
 
 
 def check() -> bool:
-    """One new seed of each algorithm where it tells and takes seconds (seeds of Pendulum scatter); appends nothing."""
+    """Train one new seed of each algorithm where that is quick and conclusive (Pendulum varies too much by seed)."""
     good = True
     for algo in ALGOS:
-        short = [env for env in CHECKED if not holds(env, [measure(algo, env, 5, False, False)])]
-        if len(short) > FAILURES_ALLOWED[algo]:
-            print(f"{algo} falls short in {', '.join(short)}", file=sys.stderr)
+        failed = [env for env in CHECKED if not holds(env, [measure(algo, env, 5, False, False)])]
+        if len(failed) > FAILURES_ALLOWED[algo]:
+            print(f"{algo} misses the demand in {', '.join(failed)}", file=sys.stderr)
             good = False
     return good
 
@@ -185,7 +185,7 @@ def main() -> int:
     parser.add_argument("--algo", nargs="+", choices=ALGOS, default=list(ALGOS))
     parser.add_argument("--env", nargs="+", choices=sorted(DEMANDS), default=list(DEMANDS))
     parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
-    parser.add_argument("--summary", action="store_true", help="train nothing: only the summary of the results")
+    parser.add_argument("--summary", action="store_true", help="train nothing, only summarize the results")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--quick", action="store_true", help="one epoch of one seed, nothing appended")
     args = parser.parse_args()
@@ -203,7 +203,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    # Matrix products of NumPy read this when they are first loaded.
+    # The BLAS of NumPy reads this when it is loaded.
     if os.environ.get("OMP_NUM_THREADS") != "1":
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "OMP_NUM_THREADS": "1"})
     sys.exit(main())

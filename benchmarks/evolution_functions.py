@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # CPU time of threads that only wait would count, too
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # idle BLAS threads would add to the CPU time
 
 import numpy as np
 from _reporting import report, report_missing, versions
@@ -25,7 +25,7 @@ from metaroll.seeding import isolated_rng
 
 try:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of packages that it looks for
+        warnings.simplefilter("ignore")  # about optional packages of cma
         import cma
 except ImportError:
     cma = None
@@ -52,11 +52,11 @@ FUNCTIONS: dict[str, tuple[Callable[[np.ndarray], np.ndarray], float]] = {
     "ellipsoid": (ellipsoid, 1.0),
     "rosenbrock": (rosenbrock, 0.0),
 }
-"""Functions to minimize, and where each entry of the first mean is."""
+"""Functions to minimize, and the value of each entry of the initial mean."""
 
 
 def ours(function: Callable[[np.ndarray], np.ndarray], mean: np.ndarray, seed: int) -> tuple[int, bool]:
-    """Evaluations of a run, and whether it has reached the target."""
+    """Evaluations of a run, and whether it reached the target."""
     search = CMA(sigma=SIGMA, population=POPULATION, target=-TARGET, max_evaluations=LIMIT)
     state, generator = search.start(mean), np.random.default_rng(seed)
     while not search.stop(state):
@@ -77,7 +77,7 @@ def theirs(function: Callable[[np.ndarray], np.ndarray], mean: np.ndarray, seed:
 
 
 def evaluations(seeds: int, quick: bool) -> bool:
-    """Report how many evaluations each function takes; whether the bars hold."""
+    """Report how many evaluations each function takes; returns whether the bars hold."""
     holds = True
     for name, (function, start) in FUNCTIONS.items():
         mean = np.full(DIM, start)
@@ -107,23 +107,23 @@ def evaluations(seeds: int, quick: bool) -> bool:
 
 
 def _median(runs: list[tuple[int, bool]]) -> tuple[float, int]:
-    """Median evaluations of the runs that were solved, and how many these are."""
+    """Median evaluations of the runs that reached the target, and the number of these runs."""
     solved = [count for count, reached in runs if reached]
     return float(np.median(solved)) if solved else float(LIMIT), len(solved)
 
 
 def our_generations(dim: int, separable: bool) -> Iterator[float]:
-    """Seconds of one generation after another (ask and tell, without the function)."""
+    """CPU seconds of each generation (ask and tell, without the function)."""
     search = CMA(sigma=SIGMA, separable=separable)
     state, generator = search.start(np.ones(dim)), np.random.default_rng(0)
     while True:
         begin = time.process_time()
         candidates = search.ask(state, generator)
-        asked = time.process_time() - begin
+        ask_seconds = time.process_time() - begin
         fitness = -ellipsoid(candidates)
         begin = time.process_time()
         state = search.tell(state, candidates, fitness)
-        yield asked + time.process_time() - begin
+        yield ask_seconds + time.process_time() - begin
 
 
 def their_generations(dim: int, separable: bool) -> Iterator[float]:
@@ -136,34 +136,34 @@ def their_generations(dim: int, separable: bool) -> Iterator[float]:
     while True:
         begin = time.process_time()
         candidates = es.ask()
-        asked = time.process_time() - begin
+        ask_seconds = time.process_time() - begin
         values = ellipsoid(np.array(candidates))
         begin = time.process_time()
         es.tell(candidates, values)
-        yield asked + time.process_time() - begin
+        yield ask_seconds + time.process_time() - begin
 
 
 def generation_times(generations: int, quick: bool) -> bool:
-    """Report CPU seconds per generation, both taking turns; whether the bar holds.
+    """Report CPU seconds per generation, both alternating; returns whether the bar holds.
 
-    Means, since the eigendecomposition is made in some generations only.
+    Values are means, since only some generations include the eigendecomposition.
     """
     holds = True
     for dim, separable in ((100, False), (5000, True)):
-        mine = our_generations(dim, separable)
+        our_times = our_generations(dim, separable)
         known: dict[str, Any] = {"metric": "seconds_per_generation", "unit": "s"}
         known |= {"config": {"dim": dim, "separable": separable, "generations": generations}}
         known |= {"versions": versions("numpy", "scipy", "cma")}
         if cma is None:
-            seconds = float(np.mean([next(mine) for _ in range(generations)]))
+            seconds = float(np.mean([next(our_times) for _ in range(generations)]))
             report(WHAT, quick, peer="none", value=seconds, **known)
             report_missing(WHAT, quick, peer="cma", reason="cma is not installed", **known)
             continue
         with isolated_rng(0):
-            other = their_generations(dim, separable)
-            next(mine), next(other)
-            taken = np.array([(next(mine), next(other)) for _ in range(generations)])
-        seconds, peer = taken.mean(axis=0)
+            their_times = their_generations(dim, separable)
+            next(our_times), next(their_times)  # warm up
+            times = np.array([(next(our_times), next(their_times)) for _ in range(generations)])
+        seconds, peer = times.mean(axis=0)
         report(WHAT, quick, peer="cma", value=seconds, ratio=peer / seconds, peer_value=peer, **known)
         holds &= seconds <= TIME_AT_MOST * peer
     return holds

@@ -1,7 +1,7 @@
-"""What a new user waits for: the installation and the first adapted agent, the first sign of progress, a saved agent.
+"""How long a new user waits: for the first adapted agent, for the first line of progress, for a saved agent.
 
 python benchmarks/first_hour.py            # installs the wheel of this checkout into a new virtual environment
-python benchmarks/first_hour.py --check    # without that; fails where a bar is missed
+python benchmarks/first_hour.py --check    # without installation; fails if a bar is missed
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from _reporting import report, versions
 
 ROOT = Path(__file__).parents[1]
 BARS = {"seconds to the first line of progress": 3.0, "seconds to load and act": 1.5, "act": 50.0}
-"""Most seconds, and microseconds of a call of ``act``."""
+"""Metric -> largest value, in seconds, or in microseconds per call of ``act``."""
 LIMIT = 120
 """Seconds to wait for a line of progress."""
 
@@ -59,30 +59,30 @@ print(time.perf_counter() - begin)
 
 
 class Bench:
-    """Reports measurements, and knows which of them hold their bars.
+    """Reports measurements, and records which of them hold their bars.
 
     Args:
-        quick: Only print them.
+        quick: Only print measurements.
     """
 
     def __init__(self, quick: bool) -> None:
         self.quick = quick
         self.held: list[bool] = []
 
-    def told(
+    def add(
         self, metric: str, value: float, unit: str, config: Mapping[str, object], peer: str = "none", **more: object
     ) -> None:
         """Report ``value``, the smaller the better, and compare it with its bar, if there is one."""
         bar = BARS.get(metric)
         if bar is not None:
             self.held.append(value <= bar)
-        known = versions("torch", "numpy", "gymnasium")
-        facts = {"value": round(value, 3), "unit": unit, "config": config, "versions": known, "bar": bar}
-        report("first_hour", self.quick, peer=peer, metric=metric, **facts, **more)
+        packages = versions("torch", "numpy", "gymnasium")
+        known = {"value": round(value, 3), "unit": unit, "config": config, "versions": packages, "bar": bar}
+        report("first_hour", self.quick, peer=peer, metric=metric, **known, **more)
 
 
 def run(command: Sequence[str], folder: Path, own: bool = True) -> str:
-    """What a command prints; ``own`` says whether it is one of this environment, and sees what this process sees."""
+    """Run a command, and return its output; not ``own``: hide this Python environment from it."""
     hidden = () if own else ("PYTHONPATH", "VIRTUAL_ENV", "PYTHONHOME")
     env = {name: value for name, value in os.environ.items() if name not in hidden}
     done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
@@ -94,17 +94,17 @@ def run(command: Sequence[str], folder: Path, own: bool = True) -> str:
 def first_agent(bench: Bench, scratch: Path, torch: str) -> None:
     """From ``pip install`` of the wheel to the action of an agent that has adapted to a held-out task."""
     config = {"algo": "pearl", "env": "point-robot", "size": "small", "episodes": 3}
-    if bench.quick:  # nothing is installed, and next to nothing learned
+    if bench.quick:  # nothing is installed, and hardly anything learned
         more = ", epochs=1, warmup_steps=20, gradient_steps=5"
         begun = time.perf_counter()
         run([sys.executable, "-c", FIRST_AGENT.format(more=more)], scratch)
         seconds = time.perf_counter() - begun
-        bench.told("seconds to the first adapted agent", seconds, "s", {**config, "installed": False, "epochs": 1})
+        bench.add("seconds to the first adapted agent", seconds, "s", {**config, "installed": False, "epochs": 1})
         return
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(scratch / "dist")]
     run(build, ROOT)
     (wheel,) = (scratch / "dist").glob("*.whl")
-    constraints = scratch / "constraints.txt"  # torch's build is the user's choice, as in the Makefile
+    constraints = scratch / "constraints.txt"  # the build of torch is the user's choice, as in the Makefile
     lines = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
     constraints.write_text("\n".join(line for line in lines if not line.startswith("torch==")), "utf-8")
     venv.create(scratch / "new", with_pip=True)
@@ -114,7 +114,7 @@ def first_agent(bench: Bench, scratch: Path, torch: str) -> None:
     installed = time.perf_counter()
     run([python, "-c", FIRST_AGENT.format(more="")], scratch, own=False)
     ended = time.perf_counter()
-    bench.told(
+    bench.add(
         "seconds to the first adapted agent",
         ended - begun,
         "s",
@@ -125,7 +125,7 @@ def first_agent(bench: Bench, scratch: Path, torch: str) -> None:
 
 
 def lines_of(code: str, folder: Path) -> Iterator[tuple[float, str]]:
-    """When each line of a program's output came, and the line; the program ends with the iteration."""
+    """Times at which lines of a program's output arrive, and the lines; the program ends with the iteration."""
     command = [sys.executable, "-u", "-c", code]
     with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         limit = threading.Timer(LIMIT, process.kill)
@@ -139,7 +139,7 @@ def lines_of(code: str, folder: Path) -> Iterator[tuple[float, str]]:
 
 
 def seconds_to_progress(algo: str, env: str, folder: Path) -> tuple[float, float]:
-    """Seconds from ``import metaroll`` to the first line that says how far it is, and to the first of any kind."""
+    """Seconds from ``import metaroll`` to the first line of progress, and to the first line of any kind."""
     begin = first = None
     printed = []
     for now, line in lines_of(FIRST_LINE.format(algo=algo, env=env), folder):
@@ -154,33 +154,33 @@ def seconds_to_progress(algo: str, env: str, folder: Path) -> tuple[float, float
 
 
 def first_line(bench: Bench, scratch: Path, repetitions: int) -> None:
-    """How long nothing tells that something is done, as a program and its log see it."""
+    """Seconds until training prints its first line of progress, without a terminal."""
     for algo, env in (("ppo", "Pendulum-v1"), ("pearl", "point-robot")):
-        found = []
+        waits = []
         for number in range(repetitions):
             folder = scratch / f"{algo}-{number}"
             folder.mkdir()
-            found.append(seconds_to_progress(algo, env, folder))
-        value, first = (statistics.median(column) for column in zip(*found, strict=True))
+            waits.append(seconds_to_progress(algo, env, folder))
+        value, first = (statistics.median(column) for column in zip(*waits, strict=True))
         metric, config = "seconds to the first line of progress", {"algo": algo, "env": env, "runs": repetitions}
-        bench.told(metric, value, "s", config, first_output_seconds=round(first, 3))
+        bench.add(metric, value, "s", config, first_output_seconds=round(first, 3))
 
 
 def load_and_act(bench: Bench, scratch: Path, repetitions: int) -> None:
-    """A saved PPO in a new process, beside the import of torch alone, in turn."""
+    """Load a saved PPO agent and act in a new process, alternating with the import of torch alone."""
     import metaroll
 
     saved = scratch / "saved"
     agent = metaroll.agent("ppo", "Pendulum-v1", seed=0, run_dir=scratch / "ppo", num_episodes=1, steps_per_epoch=400)
     agent.learn(epochs=1, progress=False).save(saved)
-    ours, busy, torch = [], [], []
+    ours, cpu, torch = [], [], []
     for _ in range(repetitions):
         torch.append(float(run([sys.executable, "-c", TORCH], scratch)))
-        seconds, computing = map(float, run([sys.executable, "-c", LOAD, str(saved)], scratch).split())
+        seconds, cpu_seconds = map(float, run([sys.executable, "-c", LOAD, str(saved)], scratch).split())
         ours.append(seconds)
-        busy.append(computing)
+        cpu.append(cpu_seconds)
     value, alone = statistics.median(ours), statistics.median(torch)
-    bench.told(
+    bench.add(
         "seconds to load and act",
         value,
         "s",
@@ -188,7 +188,7 @@ def load_and_act(bench: Bench, scratch: Path, repetitions: int) -> None:
         peer="torch",
         ratio=round(alone / value, 3),
         torch_seconds=round(alone, 3),
-        cpu_seconds=round(statistics.median(busy), 3),
+        cpu_seconds=round(statistics.median(cpu), 3),
     )
 
 
@@ -200,14 +200,14 @@ def act(bench: Bench, windows: int) -> None:
 
     agent = metaroll.agent("ppo", "Pendulum-v1", seed=0, hidden_sizes=(64, 64))
     obs = np.array([1.0, 0.0, 0.0], dtype=np.float32)
-    taken = []
+    times = []
     for _ in range(windows):
-        begun = time.process_time()  # one thread computes; others of the machine shall not count
+        begun = time.process_time()  # one thread computes, and other processes must not count
         for _ in range(1000):
             agent.act(obs)
-        taken.append((time.process_time() - begun) / 1000)
+        times.append((time.process_time() - begun) / 1000)
     config = {"algo": "ppo", "env": "Pendulum-v1", "hidden_sizes": [64, 64], "windows": windows}
-    bench.told("act", 1e6 * statistics.median(taken), "microseconds per call", config)
+    bench.add("act", 1e6 * statistics.median(times), "microseconds per call", config)
 
 
 def main() -> int:
@@ -215,9 +215,9 @@ def main() -> int:
     parser.add_argument("--repetitions", type=int, default=5, help="new processes per measurement")
     parser.add_argument("--torch", default="torch", help="the build to install, such as torch==2.13.0+cpu")
     parser.add_argument("--quick", action="store_true", help="installs nothing, one process each; appends nothing")
-    parser.add_argument("--check", action="store_true", help="installs nothing; fails where a bar is missed")
+    parser.add_argument("--check", action="store_true", help="installs nothing; fails if a bar is missed")
     args = parser.parse_args()
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installation has bytecode; first runs make it here
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # installed packages have bytecode; here the first runs write it
     bench = Bench(args.quick or args.check)
     repetitions = 1 if args.quick else min(args.repetitions, 3) if args.check else args.repetitions
     with tempfile.TemporaryDirectory() as folder:

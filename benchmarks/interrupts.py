@@ -1,15 +1,15 @@
-"""Signals at random moments: is nobody left, does it continue, and is the result that of the undisturbed command?
+"""Signals at random moments: do all processes end, does the command continue, and is its result unchanged?
 
     python benchmarks/interrupts.py
     python benchmarks/interrupts.py --commands infer group --moments 10
-    python benchmarks/interrupts.py --check                     two moments of each, without appending
+    python benchmarks/interrupts.py --check                     two signals to each, nothing appended
 
-Each command (a training in an environment that starts processes of its own, a group of two seeds side by side,
-``infer``, and ``sim2real demo``) runs once by itself. Then it is started again and again, each time with the same
-words, or with ``metaroll resume`` once its run has begun, and gets a signal at a random moment: SIGKILL, SIGTERM,
-SIGINT, SIGHUP, or Ctrl-C (SIGINT to the whole process group). Ten seconds later no process that descends from it may
-be left. At last it runs to its end. Compared are snapshots, metrics and summaries, draws and weights of posteriors,
-and the returns of the loop, bit by bit. The status is 1 if anything differs, is left, or does not continue.
+Each command (a training in an environment that starts its own processes, a group of two seeds side by side,
+``infer``, and ``sim2real demo``) runs once undisturbed. Then it is started repeatedly, with the same arguments, or with
+``metaroll resume`` once its run exists, and gets a signal at a random moment: SIGKILL, SIGTERM, SIGINT, SIGHUP, or
+Ctrl-C (SIGINT to the whole process group). Ten seconds later none of its descendants may be left. The last start runs
+to the end. Snapshots, metrics and summaries, draws and weights of posteriors, and the returns of the loop are compared
+bit for bit. The status is 1 if anything differs, a process is left, or a command does not continue.
 """
 
 from __future__ import annotations
@@ -45,42 +45,45 @@ GRACE_SECONDS = 10.0
 SIM = "pend"
 
 
-# -- what is interrupted -----------------------------------------------------------------------------------------------
+# -- commands ---------------------------------------------------------------------------------------------------------
 
 
-def same_runs(left: Path, right: Path) -> list[str]:
-    """What differs between two finished runs."""
+def run_differences(left: Path, right: Path) -> list[str]:
+    """Names of what differs between two finished runs."""
     return resume_exact.differences(left, right)
 
 
-def same_groups(left: Path, right: Path) -> list[str]:
-    """What differs between two finished groups."""
+def group_differences(left: Path, right: Path) -> list[str]:
+    """Names of what differs between two finished groups."""
     names = sorted(path.name for path in left.glob("seed-*"))
     if names != sorted(path.name for path in right.glob("seed-*")):
         return ["runs"]
-    return [f"{name}: {what}" for name in names for what in same_runs(left / name, right / name)]
+    return [f"{name}: {what}" for name in names for what in run_differences(left / name, right / name)]
 
 
-def same_inferences(left: Path, right: Path) -> list[str]:
-    """What differs between two inferences."""
-    found = []
+def inference_differences(left: Path, right: Path) -> list[str]:
+    """Names of what differs between two inferences."""
+    differing = []
     draws = [read_draws(folder / "posterior") for folder in (left, right)]
     if draws[0].names != draws[1].names or not np.array_equal(draws[0].values, draws[1].values):
-        found.append("draws")
+        differing.append("draws")
     weights = [read_weights(folder / "posterior") or {} for folder in (left, right)]
     if weights[0].keys() != weights[1].keys() or any(not (weights[0][k] == weights[1][k]).all() for k in weights[0]):
-        found.append("weights")
+        differing.append("weights")
     texts = [(folder / "inference.json").read_text() for folder in (left, right)]
-    return found if texts[0] == texts[1] else [*found, "inference.json"]
+    return differing if texts[0] == texts[1] else [*differing, "inference.json"]
 
 
-def same_loops(left: Path, right: Path) -> list[str]:
-    """What differs between two loops."""
-    found = same_inferences(left / "inference", right / "inference")
+def loop_differences(left: Path, right: Path) -> list[str]:
+    """Names of what differs between two loops."""
+    differing = inference_differences(left / "inference", right / "inference")
     texts = [(folder / "sim2real.json").read_text() for folder in (left, right)]
-    found += [] if texts[0] == texts[1] else ["sim2real.json"]
+    differing += [] if texts[0] == texts[1] else ["sim2real.json"]
     names = sorted(path.name for path in (left / "policies").iterdir())
-    return found + [f"{n}: {w}" for n in names for w in same_runs(left / "policies" / n, right / "policies" / n)]
+    for name in names:
+        parts = run_differences(left / "policies" / name, right / "policies" / name)
+        differing += [f"{name}: {part}" for part in parts]
+    return differing
 
 
 @dataclass(frozen=True)
@@ -88,19 +91,19 @@ class Case:
     """A command.
 
     Attributes:
-        start: What starts it, ``OUT`` for its folder.
-        same: What differs between two of its folders.
-        resume: What continues it once the file ``begun`` is in its folder; ``None``: the same words.
+        start: Arguments that start it, with ``OUT`` for its folder and ``DATA`` for that of the data.
+        differences: Names of what differs between two of its folders.
+        resume: Arguments that continue it once the file ``begun`` is in its folder; ``None``: those of ``start``.
         begun: Name of that file.
     """
 
     start: str
-    same: Callable[[Path, Path], list[str]]
+    differences: Callable[[Path, Path], list[str]]
     resume: str | None = None
     begun: str = "config.yaml"
 
-    def words(self, folder: Path, data: Path) -> list[str]:
-        """What to type now."""
+    def arguments(self, folder: Path, data: Path) -> list[str]:
+        """Arguments that start it, or continue it if it has begun."""
         text = self.resume if self.resume is not None and (folder / self.begun).is_file() else self.start
         return [word.replace("OUT", str(folder)).replace("DATA", str(data)) for word in text.split()]
 
@@ -111,34 +114,34 @@ _INFER = f"infer {SIM} --data DATA --out OUT --num-simulations 200 --hold-out 1 
 _LOOP = "sim2real demo --out OUT --simulations 100 --epochs 2 --episodes 3 --rollouts 2 --jobs 2 --quiet"
 
 CASES = {
-    "train": Case(_TRAIN, same_runs, "resume OUT --quiet"),
-    "group": Case(_GROUP, same_groups, "resume OUT --quiet", "group.yaml"),
-    "infer": Case(_INFER, same_inferences),
-    "sim2real": Case(_LOOP, same_loops),
+    "train": Case(_TRAIN, run_differences, "resume OUT --quiet"),
+    "group": Case(_GROUP, group_differences, "resume OUT --quiet", "group.yaml"),
+    "infer": Case(_INFER, inference_differences),
+    "sim2real": Case(_LOOP, loop_differences),
 }
 
 
 def write_data(folder: Path) -> None:
     """Rollouts of a simulator under random actions."""
     spec, generator = EnvSource.of(SIM).spec, np.random.default_rng(0)
-    played = [generator.uniform(-1.0, 1.0, (60, 1)) for _ in range(3)]
-    policy = PlaybackPolicy(spec, played)
+    actions = [generator.uniform(-1.0, 1.0, (60, 1)) for _ in range(3)]
+    policy = PlaybackPolicy(spec, actions)
     save_rollouts([rollout(SIM, policy, max_steps=60, seed=number) for number in range(3)], folder)
 
 
-# -- how ---------------------------------------------------------------------------------------------------------------
+# -- running with signals ----------------------------------------------------------------------------------------------
 
 
 @dataclass
-class Found:
-    """What went wrong, and when signals came."""
+class Outcome:
+    """What went wrong, and the signals that were sent."""
 
     wrong: list[str] = field(default_factory=list)
     moments: list[dict[str, Any]] = field(default_factory=list)
 
 
 def marked(mark: str) -> Iterator[int]:
-    """Processes that descend from a marked one."""
+    """Ids of living processes with ``mark`` in their environment: the marked command and its descendants."""
     wanted = f"{MARK}={mark}".encode()
     for path in Path("/proc").glob("[0-9]*"):
         try:
@@ -149,33 +152,33 @@ def marked(mark: str) -> Iterator[int]:
             continue
 
 
-def begin(words: list[str], mark: str, log: Path) -> subprocess.Popen[bytes]:
-    """The command, in a group of its own, marked."""
+def begin(arguments: list[str], mark: str, log: Path) -> subprocess.Popen[bytes]:
+    """Start the command in its own process group, with ``mark`` in its environment."""
     variables = {**os.environ, MARK: mark, "OMP_NUM_THREADS": "1"}
     with open(log, "ab") as file:
         return subprocess.Popen(
-            [*PROGRAM, *words], env=variables, stdout=file, stderr=file, start_new_session=True, cwd=HERE
+            [*PROGRAM, *arguments], env=variables, stdout=file, stderr=file, start_new_session=True, cwd=HERE
         )
 
 
-def alone(case: Case, folder: Path, data: Path, log: Path) -> float:
-    """Run it without a signal; the seconds that it takes."""
+def run_undisturbed(case: Case, folder: Path, data: Path, log: Path) -> float:
+    """Run a command without signals; returns the seconds that it takes."""
     begun = time.monotonic()
-    if begin(case.words(folder, data), "alone", log).wait():
+    if begin(case.arguments(folder, data), "alone", log).wait():
         raise SystemExit(f"{case.start} failed:\n{log.read_text()[-2000:]}")
     return time.monotonic() - begun
 
 
-def disturbed(
+def run_disturbed(
     case: Case, folder: Path, data: Path, log: Path, seconds: float, moments: int, draw: random.Random
-) -> Found:
-    """Run it with signals, and to its end."""
-    found = Found()
-    # Each part gets on by some of the whole: later moments lie behind what was done before.
+) -> Outcome:
+    """Run a command with signals, then to its end."""
+    outcome = Outcome()
+    # Each start completes some of the work, so later signals arrive at later stages.
     for number in range(moments):
         name, delay = SIGNALS[number % len(SIGNALS)], draw.uniform(0.05, 0.7 * seconds)
         mark = secrets.token_hex(8)
-        process = begin(case.words(folder, data), mark, log)
+        process = begin(case.arguments(folder, data), mark, log)
         try:
             status: int | None = process.wait(delay)
         except subprocess.TimeoutExpired:
@@ -186,63 +189,63 @@ def disturbed(
             else:
                 process.send_signal(getattr(signal, f"SIG{name}"))
         elif status:
-            found.wrong.append(f"part {number} ended by itself with status {status}")
-        asked = time.monotonic()
+            outcome.wrong.append(f"start {number} failed by itself with status {status}")
+        signaled = time.monotonic()
         while left := list(marked(mark)):
-            process.poll()  # a zombie is nobody
-            if time.monotonic() > asked + GRACE_SECONDS:
+            process.poll()  # reaps the command, since a zombie does not count
+            if time.monotonic() > signaled + GRACE_SECONDS:
                 break
             time.sleep(0.05)
-        ended = time.monotonic() - asked
+        ended = time.monotonic() - signaled
         if left:
-            told = [Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()[:120] for pid in left]
-            found.wrong.append(f"{name} after {delay:.2f} s: {len(left)} left: {told}")
+            commands = [Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()[:120] for pid in left]
+            outcome.wrong.append(f"{name} after {delay:.2f} s: {len(left)} processes left: {commands}")
             for pid in left:
                 os.kill(pid, signal.SIGKILL)
         process.wait()
         moment = {"signal": name, "after": round(delay, 2), "gone_after": round(ended, 2), "status": process.returncode}
-        found.moments.append(moment)
-    if (status := begin(case.words(folder, data), "last", log).wait()) != 0:
-        found.wrong.append(f"it does not continue, status {status}: {log.read_text()[-600:]}")
-    return found
+        outcome.moments.append(moment)
+    if (status := begin(case.arguments(folder, data), "last", log).wait()) != 0:
+        outcome.wrong.append(f"it does not continue, status {status}: {log.read_text()[-600:]}")
+    return outcome
 
 
 def measure(name: str, args: argparse.Namespace) -> bool:
-    """Run a command alone and with signals, and report; whether all was well."""
+    """Run a command without and with signals, and report; returns whether nothing went wrong."""
     case, moments = CASES[name], 2 if args.check or args.quick else args.moments
     with tempfile.TemporaryDirectory() as scratch:
         data, log = Path(scratch) / "data", Path(scratch) / "log"
         if name == "infer":
             write_data(data)
-        # In the same place, since tasks of a posterior are drawn from its name, which holds the folder.
+        # Both use the same folder, since tasks of a posterior are drawn by its name, which contains the folder.
         left, right = Path(scratch) / "alone", Path(scratch) / "run"
-        seconds = alone(case, right, data, log)
+        seconds = run_undisturbed(case, right, data, log)
         right.rename(left)
-        found = disturbed(case, right, data, log, seconds, moments, random.Random(f"{args.seed}-{name}"))
-        if not found.wrong:
-            found.wrong += case.same(left, right)
+        outcome = run_disturbed(case, right, data, log, seconds, moments, random.Random(f"{args.seed}-{name}"))
+        if not outcome.wrong:
+            outcome.wrong += case.differences(left, right)
     report(
         "interrupts",
         args.quick or args.check,
         peer="none",
         metric="wrong",
-        value=len(found.wrong),
+        value=len(outcome.wrong),
         unit="findings",
-        config={"command": name, "signals": len(found.moments), "seed": args.seed},
-        wrong=found.wrong,
-        moments=found.moments,
-        longest_until_gone=max((moment["gone_after"] for moment in found.moments), default=0.0),
+        config={"command": name, "signals": len(outcome.moments), "seed": args.seed},
+        wrong=outcome.wrong,
+        moments=outcome.moments,
+        longest_until_gone=max((moment["gone_after"] for moment in outcome.moments), default=0.0),
         seconds_alone=round(seconds, 1),
         versions=versions("torch", "numpy", "gymnasium", "sbi"),
     )
-    return not found.wrong
+    return not outcome.wrong
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--commands", nargs="+", choices=list(CASES), default=list(CASES))
-    parser.add_argument("--moments", type=int, default=10, help="signals to each command")
-    parser.add_argument("--seed", type=int, default=0, help="of the moments")
+    parser.add_argument("--moments", type=int, default=10, help="signals per command")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the moments")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--check", action="store_true")
     args = parser.parse_args()

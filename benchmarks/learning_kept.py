@@ -1,15 +1,15 @@
-"""Do agents of this checkout learn what those of another one do, where a step rounds otherwise? Five seeds each.
+"""Do agents still learn as well as in another checkout, whose gradient steps round differently? Five seeds each.
 
     git worktree add ../before COMMIT
     OMP_NUM_THREADS=1 python benchmarks/learning_kept.py ../before
     OMP_NUM_THREADS=1 python benchmarks/learning_kept.py ../before --cases tqc rl2
     OMP_NUM_THREADS=1 python benchmarks/learning_kept.py --check      # one case, two seeds, this checkout beside itself
 
-Bits of a training that differ in one place differ everywhere some hundred steps later, so only distributions can be
-compared. A case trains small networks for some ten thousand steps at most. Its score is the mean of what training
-returned in the last quarter of the epochs. A line holds the scores of all seeds on both sides, the interval of 95 % of
-the mean on this side (Student's t over seeds), and whether it contains the mean of the other one. With five seeds that
-is a coarse look: what it would find is a step that learns something else, not a few percent.
+A single bit that differs changes everything a few hundred steps later, so only distributions can be compared. A case
+trains small networks for a few ten thousand steps at most. Its score is the mean training return in the last quarter of
+the epochs. A line holds the scores of all seeds on both sides, the 95 % interval of the mean on this side (Student's t
+over seeds), and whether it contains the mean of the other side. With five seeds this is a coarse test: it detects a
+step that learns something else, not a loss of a few percent.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ CASES: dict[str, tuple[str, str, Mapping[str, Any]]] = {
     "ppo discrete gru": ("ppo", "CartPole-v1", {**PPO, "network": "gru", "epochs": 16}),
     "rl2": ("rl2", "bandit-5", {"epochs": 24, "trials_per_epoch": 200, "batch_size": 400, "hidden_sizes": (16,)}),
 }
-"""Case -> algorithm, environment and options: one for each step that has other bits since version 0.2.
+"""Case -> algorithm, environment and options; one for each gradient step whose bits changed since version 0.2.
 
-A class of a learner gets networks with elu, which no step computes by hand.
+Algorithms in capitals are classes of learners, which get ELU networks: no step has hand-written gradients of those.
 """
 
 
-# -- in a process of its own -------------------------------------------------------------------------------------------
+# -- in the process of a training --------------------------------------------------------------------------------------
 
 
 class Returns:
-    """What training returned, epoch by epoch."""
+    """Records the training return of each epoch."""
 
     def __init__(self) -> None:
         self.values: list[float] = []
@@ -76,19 +76,19 @@ def score_of(case: str, seed: int, epochs: int | None) -> float:
     from _digest_learning import make_agent
 
     algo, env, options = CASES[case]
-    seen, wanted = Returns(), {"seed": seed, **options}
+    returns, settings = Returns(), {"seed": seed, **options}
     if epochs is not None:
-        wanted["epochs"] = epochs
+        settings["epochs"] = epochs
     if algo.isupper():
-        train_elu(algo, env, wanted, seen)
+        train_elu(algo, env, settings, returns)
     else:
-        make_agent(algo, env, wanted).learn(progress=False, callbacks=[seen])
-    last = seen.values[-max(1, len(seen.values) // 4) :]
+        make_agent(algo, env, settings).learn(progress=False, callbacks=[returns])
+    last = returns.values[-max(1, len(returns.values) // 4) :]
     return statistics.fmean(last)
 
 
-def train_elu(algo: str, env: str, options: Mapping[str, Any], seen: Returns) -> None:
-    """The same of a class of a learner, with networks that have elu between their layers."""
+def train_elu(algo: str, env: str, options: Mapping[str, Any], returns: Returns) -> None:
+    """Train a learner of class ``algo`` with ELU networks."""
     import gymnasium
     from _digest_parts import names as m
 
@@ -102,11 +102,11 @@ def train_elu(algo: str, env: str, options: Mapping[str, Any], seen: Returns) ->
         "TD3": m.DeterministicMLPPolicy,
         "DQN": m.GreedyQPolicy,
     }
-    networks = [policies[algo](spec, sizes, "elu", init="fan_in", generator=generator)]
+    networks = {"policy": policies[algo](spec, sizes, "elu", init="fan_in", generator=generator)}
     if algo != "DQN":
-        networks.append(m.Critics(spec, 2, sizes, "elu", init="fan_in", generator=generator))
-    learner = getattr(m, algo)(spec, *networks, evaluate_every=0, **rest)
-    with m.LocalRunner(seed=options["seed"], callbacks=[seen]) as runner:
+        networks["qf"] = m.Critics(spec, 2, sizes, "elu", init="fan_in", generator=generator)
+    learner = getattr(m, algo)(spec, **networks, evaluate_every=0, **rest)
+    with m.LocalRunner(seed=options["seed"], callbacks=[returns]) as runner:
         runner.setup(learner, env)
         runner.train(epochs)
 
@@ -115,7 +115,7 @@ def train_elu(algo: str, env: str, options: Mapping[str, Any], seen: Returns) ->
 
 
 def run(checkout: Path, case: str, seed: int, epochs: int | None) -> float:
-    """The same with the library of a checkout."""
+    """The score of one training, in a process with the library of a checkout."""
     path = os.pathsep.join([str(checkout / "src"), str(HERE)])
     command = [sys.executable, "-W", "ignore", str(HERE / f"{NAME}.py"), "--score", case, "--seed", str(seed)]
     command += [] if epochs is None else ["--epochs", str(epochs)]
@@ -128,7 +128,7 @@ def run(checkout: Path, case: str, seed: int, epochs: int | None) -> float:
 
 
 def compare(case: str, before: Path, seeds: Sequence[int], epochs: int | None, quick: bool) -> bool:
-    """A line of one case; whether the interval of this side contains the mean of the other one."""
+    """Report one case; returns whether the interval of this side contains the mean of the other side."""
     from scipy import stats
 
     scores = {

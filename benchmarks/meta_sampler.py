@@ -2,12 +2,12 @@
 
 python benchmarks/meta_sampler.py            measures, and appends to results/meta_sampler.jsonl
 python benchmarks/meta_sampler.py --quick    the same with fewer and shorter paths, appending nothing
-python benchmarks/meta_sampler.py --check    --quick, and status 1 where a bar is missed
+python benchmarks/meta_sampler.py --check    --quick, and status 1 if a bar is missed
 
-40 tasks, one 64x64 policy for all. The peer "loop" is ProMP's ``MetaParallelEnvExecutor`` and sampling loop, rebuilt
-here: a process for each task with its environments, to which this process sends actions at every step after it has
-asked the policy for all tasks at once, and which it waits for. Its processes are forked and reset before time is taken.
-Windows take turns; reported is the median of the ratios of neighboring ones.
+40 tasks, one 64x64 policy for all. The peer "loop" rebuilds ProMP's ``MetaParallelEnvExecutor`` and sampling loop: one
+process per task steps its environments. At every step this process evaluates the policy for all tasks at once, sends
+the actions, and waits for all answers. Processes are forked and reset before the clock starts. Windows alternate;
+reported is the median of the ratios of neighboring ones.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PACKAGES = ("metaroll", "numpy", "torch", "gymnasium", "mujoco")
 
 
 class Case(NamedTuple):
-    """An environment, the paths of each task and their steps, and the least ratio of speeds."""
+    """An environment, paths per task, steps per path, and the demanded ratio of speeds."""
 
     env: str
     paths: int
@@ -54,20 +54,20 @@ def policy_for(env: str) -> Any:
 
 
 def serve(pipe: Any, env: str, count: int, max_steps: int, task: Any, number: int) -> None:
-    """Step ``count`` environments as told, and reset those that have ended."""
+    """Step ``count`` environments with the actions received, and reset those that end."""
     from metaroll.envs.lookup.source import make_env
 
     envs = [make_env(env) for _ in range(count)]
     ages = [0] * count
     for one in envs:
         one.unwrapped.set_task(task)
-    while (said := pipe.recv()) is not None:
-        if isinstance(said, str):  # "reset"
+    while (message := pipe.recv()) is not None:
+        if isinstance(message, str):  # "reset"
             ages = [0] * count
             pipe.send([one.reset(seed=number * count + i)[0] for i, one in enumerate(envs)])
             continue
         results = []
-        for i, (one, action) in enumerate(zip(envs, said, strict=True)):
+        for i, (one, action) in enumerate(zip(envs, message, strict=True)):
             observation, reward, terminated, truncated, info = one.step(action)
             ages[i] += 1
             done = terminated or truncated or ages[i] >= max_steps
@@ -94,7 +94,7 @@ class ProcessPerTask:
             self._pipes.append(mine)
 
     def obtain_samples(self) -> tuple[list[list[dict[str, Any]]], int]:
-        """Paths of each task, and how many steps they have."""
+        """Paths of each task, and their total number of steps."""
         case, count = self._case, TASKS * self._case.paths
         for pipe in self._pipes:
             pipe.send("reset")
@@ -105,7 +105,7 @@ class ProcessPerTask:
         while steps < count * case.steps:
             rows = np.asarray(observations)
             noise = self._noise.standard_normal((count, self._policy.info.noise_dim), dtype=np.float32)
-            actions, _, told = self._policy.act(rows, {}, noise)
+            actions, _, agent_infos = self._policy.act(rows, {}, noise)
             for m, pipe in enumerate(self._pipes):
                 pipe.send(actions[m * case.paths : (m + 1) * case.paths])
             answers = [pipe.recv() for pipe in self._pipes]
@@ -113,7 +113,7 @@ class ProcessPerTask:
                 [x for part in column for x in part] for column in zip(*answers, strict=True)
             )
             for i, steps_of_path in enumerate(running):
-                agent_info = {name: values[i] for name, values in told.items()}
+                agent_info = {name: values[i] for name, values in agent_infos.items()}
                 steps_of_path.append((observations[i], actions[i], rewards[i], infos[i], agent_info))
                 if dones[i]:
                     paths[i // case.paths].append(stacked(steps_of_path))
@@ -156,7 +156,7 @@ def speed_of_ours(sampler: Any) -> float:
 
 
 def measure(case: Case, args: argparse.Namespace) -> Iterator[bool]:
-    """Both designs in turn; ours in this process and in workers, of which the faster one counts."""
+    """Measure both designs in turn, ours in this process and in workers; yields whether the faster holds the bar."""
     from metaroll.rollouts.samplers.meta_sampler import MetaSampler
 
     policy = policy_for(case.env)
@@ -167,9 +167,9 @@ def measure(case: Case, args: argparse.Namespace) -> Iterator[bool]:
             sampler.obtain_samples()
         peer = ProcessPerTask(case, policy, list(here.tasks or []))
         peer.obtain_samples()
-        found = [(speed_of_ours(here), speed_of_ours(there), speed_of_peer(peer)) for _ in range(args.repetitions)]
+        rows = [(speed_of_ours(here), speed_of_ours(there), speed_of_peer(peer)) for _ in range(args.repetitions)]
         peer.close()
-    speeds = np.array(found)
+    speeds = np.array(rows)
     for column, parallel in enumerate((False, True)):
         ratio = float(np.median(speeds[:, column] / speeds[:, 2]))
         config = {"env": case.env, "tasks": TASKS, "paths": case.paths, "steps": case.steps, "parallel": parallel}
@@ -198,7 +198,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--repetitions", type=int, default=5, help="windows per measurement")
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--check", action="store_true", help="fail where a bar is missed; appends nothing")
+    parser.add_argument("--check", action="store_true", help="fail if a bar is missed; appends nothing")
     args = parser.parse_args()
     args.repetitions = min(args.repetitions, 3) if unsaved(args) else args.repetitions
     import torch

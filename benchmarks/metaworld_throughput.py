@@ -1,12 +1,12 @@
-"""Meta-World: environment steps per second beside its own vector environment, the cost of tasks, and its experts.
+"""Meta-World: environment steps per second beside its own vector environment, cost of tasks, success of its experts.
 
     python benchmarks/metaworld_throughput.py
     python benchmarks/metaworld_throughput.py --parts throughput --repeats 5
 
 ``throughput``: whole calls of ``RolloutEngine.run`` with 2 workers and a 64x64 policy over the ten classes of MT10,
 resets included, in turn with Meta-World's own ``make_mt_envs("MT10", vector_strategy="async")``, which gets actions
-drawn beforehand and so has no policy to run. ``tasks``: what setting the tasks of 40 slots costs beside the 500 steps
-that follow. ``experts``: share of successes of Meta-World's scripted policies in the training classes of ML10.
+drawn in advance and so runs no policy. ``tasks``: time of setting the tasks of 40 slots relative to that of the 500
+steps that follow. ``experts``: success rate of Meta-World's scripted policies in the training classes of ML10.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PARTS = ("throughput", "tasks", "experts")
 
 
 class Ours:
-    """Whole calls of ``RolloutEngine.run``, with other tasks at every call."""
+    """Whole calls of ``RolloutEngine.run``, with new tasks at every call."""
 
     def __init__(self, benchmark: Any, pool: Any, num_plans: int, steps: int) -> None:
         from metaroll.envs.metaworld.goal_sampler import MetaWorldTaskSampler
@@ -119,7 +119,7 @@ def measure_throughput(args: argparse.Namespace, benchmark: Any) -> None:
 
 
 def measure_tasks(args: argparse.Namespace, benchmark: Any) -> None:
-    """Median over the repetitions of the time for other tasks, and for whole resets, as shares of the steps' time."""
+    """Report median times of setting new tasks and of whole resets, each as a share of the time of the steps."""
     from metaroll.envs.metaworld.goal_sampler import MetaWorldTaskSampler
     from metaroll.envs.slots.gym_slots import GymSlots
     from metaroll.types import RolloutPlan
@@ -127,7 +127,7 @@ def measure_tasks(args: argparse.Namespace, benchmark: Any) -> None:
     slots_count, steps = (CLASSES, 20) if args.quick else (SLOTS, HORIZON)
     sampler = MetaWorldTaskSampler(benchmark, "train", generator=0)
     updates = sampler.sample(slots_count)
-    slots, everywhere = GymSlots(updates[0], slots_count), np.ones(slots_count, dtype=bool)
+    slots, active = GymSlots(updates[0], slots_count), np.ones(slots_count, dtype=bool)
     actions = np.random.default_rng(0).normal(size=(steps, slots_count, 4)).astype(np.float32)
     shares: dict[str, list[float]] = {"task_setting_share": [], "reset_share": []}
     for repetition in range(args.repeats + 1):
@@ -138,25 +138,25 @@ def measure_tasks(args: argparse.Namespace, benchmark: Any) -> None:
         resetting = time.perf_counter() - begin
         begin = time.perf_counter()
         for row in actions:
-            slots.step(row, everywhere)
+            slots.step(row, active)
         stepping = (time.perf_counter() - begin) * HORIZON / steps
-        others = sampler.sample(slots_count)
+        new_tasks, envs = sampler.sample(slots_count), slots.environments()
         begin = time.perf_counter()
-        for env, update in zip(slots.envs, others, strict=True):
+        for env, update in zip(envs, new_tasks, strict=True):
             update(env)
         setting = time.perf_counter() - begin
         if repetition:  # the first one builds the environments
             shares["task_setting_share"].append(setting / stepping)
             shares["reset_share"].append(resetting / stepping)
     slots.close()
-    for metric, found in shares.items():
+    for metric, values in shares.items():
         report(
             NAME,
             args.quick,
             peer="none",
             metric=metric,
-            value=round(statistics.median(found), 5),
-            value_range=[round(min(found), 5), round(max(found), 5)],
+            value=round(statistics.median(values), 5),
+            value_range=[round(min(values), 5), round(max(values), 5)],
             unit=f"time per time of {HORIZON} steps of all slots",
             slots=slots_count,
             config={"env": "MT10", "steps_measured": steps, "repeats": args.repeats},
@@ -174,11 +174,11 @@ def measure_experts(args: argparse.Namespace) -> None:
 
     names = list(ML10_V3["train"])[: 2 if args.quick else None]
     tasks = 2 if args.quick else args.expert_tasks
-    benchmark = make_metaworld_benchmark("custom-MT", train=names, seed=1)  # the experts have to see the goal
+    benchmark = make_metaworld_benchmark("custom-MT", train=names, seed=1)  # experts need to observe the goal
     rates = dict.fromkeys(names, 0.0)
     env = None
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the experts: constants above 1, which are clipped; of us: other classes
+        warnings.simplefilter("ignore")  # of experts: constants above 1, clipped here; of metaroll: another class
         for update in MetaWorldTaskSampler(benchmark, "train", generator=1).sample(tasks * len(names)):
             name = update.task.env_name
             env, expert = update(env), ENV_POLICY_MAP[name]()
@@ -205,7 +205,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--expert-tasks", type=int, default=50, help="of each class, 50 at most")
+    parser.add_argument("--expert-tasks", type=int, default=50, help="tasks per class, at most 50")
     parser.add_argument("--quick", action="store_true", help="short episodes, two classes of experts, nothing appended")
     args = parser.parse_args()
     args.repeats = 1 if args.quick else args.repeats

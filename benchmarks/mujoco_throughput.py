@@ -2,15 +2,15 @@
 
     python benchmarks/mujoco_throughput.py
     python benchmarks/mujoco_throughput.py --envs HalfCheetah-v5 --slots 64 --repeats 7 --seconds 4
-    python benchmarks/mujoco_throughput.py --check      HalfCheetah in processes, status 1 where a bar is missed
+    python benchmarks/mujoco_throughput.py --check      HalfCheetah in processes, status 1 if a bar is missed
 
-Ours are whole calls of ``RolloutEngine.run`` up to the recorded ``StepSequence`` objects, in two ways: ``threads``
-steps all slots in this process, with two threads; ``processes`` shares them between two worker processes.
-``peer=floor`` is bare physics: two threads that do nothing but ``mj_step`` (and ``mj_rnePostConstraint``, where the
-environment reads forces of contacts) on data of their own, through the very steps of rollouts of ours. Every contestant
-has the same number of environments. All is warmed up first; windows of ours and of a peer alternate, a ratio is that of
-two neighboring windows, and reported is the median over the repetitions with its range. ``peer=none`` are ours against
-ours: a model for every slot against one for all, and what it costs to set the tasks of 40 slots.
+Ours are whole calls of ``RolloutEngine.run``, which include recording ``StepSequence`` objects, in two variants:
+``threads`` steps all slots in this process with two threads, ``processes`` divides them between two worker processes.
+``peer=floor`` is bare physics: two threads that only call ``mj_step`` (and ``mj_rnePostConstraint``, where the
+environment reads contact forces) on their own data, along the steps of our rollouts. All contestants have the same
+number of environments, and are warmed up first. Windows of ours and of a peer alternate; a ratio is that of two
+neighboring windows, and reported is the median over the repetitions with its range. ``peer=none`` compares ours with
+ours: one model per slot with one for all, and the time of setting the tasks of 40 slots with that of steps.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ BARS = {
     ("envpool", 16): 1.5,
     ("envpool", 8): 1.7,
 }
-"""Peer and slots -> demanded ratio of HalfCheetah-v5 in processes."""
+"""(Peer, slots) -> demanded ratio for HalfCheetah-v5 in processes."""
 TASK_BAR = 0.01
 TASK_SLOTS, TASK_STEPS = 40, 200
 PACKAGES = ("metaroll", "numpy", "torch", "gymnasium", "mujoco", "stable-baselines3", "envpool")
 
 Rate = Callable[[float], float]
-"""Steps per second in a window of so many seconds."""
+"""Takes the seconds of a window, returns the steps per second in it."""
 
 
 # -- contestants -------------------------------------------------------------------------------------------------------
 
 
 def ours(env: str, slots: int, pool: Any, args: argparse.Namespace, own_models: bool = False) -> tuple[Rate, Any]:
-    """Calls of the engine with ``slots`` environments in all, and the engine."""
+    """Rate of calls of the engine with ``slots`` environments in all, and the engine."""
     from metaroll.rollouts.engine.engine import RolloutEngine
     from metaroll.tasks.domain_params import DomainParamUpdate
     from metaroll.types import RolloutPlan
@@ -82,7 +82,7 @@ def ours(env: str, slots: int, pool: Any, args: argparse.Namespace, own_models: 
 
 
 def recorded(env: str, slots: int, args: argparse.Namespace) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Positions and velocities at the start, and actions ``(T, A)``, of rollouts of ours."""
+    """Initial positions and velocities, and actions ``(T, A)``, of our rollouts."""
     from metaroll.rollouts.engine.engine import RolloutEngine
     from metaroll.tasks.plan_table import plan_env_seed
     from metaroll.types import RolloutPlan
@@ -90,48 +90,47 @@ def recorded(env: str, slots: int, args: argparse.Namespace) -> list[tuple[np.nd
     plans = [RolloutPlan(i, (1, 0, i), max_steps=args.max_steps) for i in range(slots)]
     with RolloutEngine(env, make_policy(env)) as engine:
         rollouts = engine.run(plans)
-    found = []
-    with contextlib.closing(make_env(env)) as made:
-        inner: Any = made.unwrapped
+    recordings = []
+    with contextlib.closing(make_env(env)) as wrapped:
+        inner: Any = wrapped.unwrapped
         for i, rollout in enumerate(rollouts):
-            made.reset(seed=plan_env_seed((1, 0, i)))
-            found.append((inner.data.qpos.copy(), inner.data.qvel.copy(), rollout.actions.astype(np.float64)))
-    return found
+            wrapped.reset(seed=plan_env_seed((1, 0, i)))
+            recordings.append((inner.data.qpos.copy(), inner.data.qvel.copy(), rollout.actions.astype(np.float64)))
+    return recordings
 
 
 def floor(env: str, slots: int, args: argparse.Namespace) -> Rate:
-    """Two threads of ``mj_step`` on data of their own, each through one of our rollouts again and again."""
+    """Rate of two threads of ``mj_step``, where each environment repeats one of our rollouts on its own data."""
     import mujoco
 
-    with contextlib.closing(make_env(env)) as made:
-        inner: Any = made.unwrapped
+    with contextlib.closing(make_env(env)) as wrapped:
+        inner: Any = wrapped.unwrapped
         model, frames, contacts = inner.model, inner.frame_skip, env in ("Ant-v5", "Humanoid-v5")
     datas = [mujoco.MjData(model) for _ in range(slots)]
-    given = list(zip(datas, [data.ctrl for data in datas], recorded(env, slots, args), strict=True))
+    jobs = list(zip(datas, [data.ctrl for data in datas], recorded(env, slots, args), strict=True))
 
-    def work(mine: Sequence[Any], seconds: float, begin: float, counts: list[int]) -> None:
+    def work(share: Sequence[Any], seconds: float, begin: float, counts: list[int]) -> None:
         step, rne, steps = mujoco.mj_step, mujoco.mj_rnePostConstraint, 0
         while not steps or time.perf_counter() - begin < seconds:
             for t in range(args.max_steps):
-                for data, ctrl, (qpos, qvel, actions) in mine:
-                    at = t % len(actions)
-                    if at == 0:
+                for data, ctrl, (qpos, qvel, actions) in share:
+                    row = t % len(actions)
+                    if row == 0:
                         mujoco.mj_resetData(model, data)
                         data.qpos[:], data.qvel[:] = qpos, qvel
                         mujoco.mj_forward(model, data)
-                    ctrl[:] = actions[at]
+                    ctrl[:] = actions[row]
                     step(model, data, frames)
                     if contacts:
                         rne(model, data)
-            steps += args.max_steps * len(mine)
+            steps += args.max_steps * len(share)
         counts.append(steps)
 
     def rate(seconds: float) -> float:
         counts: list[int] = []
         begin = time.perf_counter()
         threads = [
-            threading.Thread(target=work, args=(given[part::WORKERS], seconds, begin, counts))
-            for part in range(WORKERS)
+            threading.Thread(target=work, args=(jobs[part::WORKERS], seconds, begin, counts)) for part in range(WORKERS)
         ]
         for thread in threads:
             thread.start()
@@ -145,8 +144,8 @@ def floor(env: str, slots: int, args: argparse.Namespace) -> Rate:
 # -- measuring ---------------------------------------------------------------------------------------------------------
 
 
-def tell(args: argparse.Namespace, pairs: Sequence[tuple[float, float]], **known: Any) -> float:
-    """Report the median ratio of neighboring windows."""
+def report_ratio(args: argparse.Namespace, pairs: Sequence[tuple[float, float]], **known: Any) -> float:
+    """Report the median ratio of neighboring windows, and return it."""
     ratios = [a / b for a, b in pairs]
     line = report(
         NAME,
@@ -166,8 +165,8 @@ def tell(args: argparse.Namespace, pairs: Sequence[tuple[float, float]], **known
 
 @contextlib.contextmanager
 def peers_of(env: str, slots: int, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Rates of what is compared with; a peer that is missing stands there as a text."""
-    found: dict[str, Any] = {"floor": floor(env, slots, args)}
+    """Peer -> its rate, or the reason why it is missing."""
+    rates: dict[str, Any] = {"floor": floor(env, slots, args)}
     with contextlib.ExitStack() as stack:
         for peer in ("envpool", "stable-baselines3"):
             if peer == "stable-baselines3" and (slots != SB3_SLOTS or env != ENVS[0]) and not args.quick:
@@ -175,46 +174,46 @@ def peers_of(env: str, slots: int, args: argparse.Namespace) -> Iterator[dict[st
             try:
                 loop = PEERS[peer][0](env, slots, args.peer_policy)
             except (ImportError, LookupError) as error:
-                found[peer] = str(error)
+                rates[peer] = str(error)
                 continue
             stack.callback(loop.close)
-            found[peer] = lambda seconds, loop=loop: loop.rate(seconds).steps
-        yield found
+            rates[peer] = lambda seconds, loop=loop: loop.rate(seconds).steps
+        yield rates
 
 
 def measure(env: str, slots: int, pool: Any, args: argparse.Namespace) -> bool:
-    """Ours against every peer, and a model for every slot against one for all; whether bars are held."""
+    """Compare ours with every peer, and one model per slot with one for all; returns whether the bars hold."""
     common = {"env": env, "policy": "64x64 tanh, acting through NumPy", "max_steps": args.max_steps}
     common |= {"repeats": args.repeats, "seconds": args.seconds}
-    ways = {"processes": pool} if args.check else {"threads": None, "processes": pool}
+    variants = {"processes": pool} if args.check else {"threads": None, "processes": pool}
     held = True
     with contextlib.ExitStack() as stack:
-        mine: dict[tuple[str, bool], Rate] = {}
-        for way, own in itertools.product(ways, (False, True)):
-            mine[way, own], engine = ours(env, slots, ways[way], args, own)
+        rates: dict[tuple[str, bool], Rate] = {}
+        for variant, own_models in itertools.product(variants, (False, True)):
+            rates[variant, own_models], engine = ours(env, slots, variants[variant], args, own_models)
             stack.callback(engine.close)
         peers = stack.enter_context(peers_of(env, slots, args))
-        for rate in (*mine.values(), *(peer for peer in peers.values() if not isinstance(peer, str))):
+        for rate in (*rates.values(), *(peer for peer in peers.values() if not isinstance(peer, str))):
             rate(0.2 * args.seconds)
         pairs: dict[tuple[str, str], list[tuple[float, float]]] = {}
         for _ in range(args.repeats):
-            for way, (peer, theirs) in itertools.product(ways, peers.items()):
+            for variant, (peer, theirs) in itertools.product(variants, peers.items()):
                 if not isinstance(theirs, str):
-                    now = (mine[way, False](args.seconds), theirs(args.seconds))
-                    pairs.setdefault((peer, way), []).append(now)
-            for way in ways:
-                now = (mine[way, True](args.seconds), mine[way, False](args.seconds))
-                pairs.setdefault(("none", way), []).append(now)
-    for (peer, way), measured in pairs.items():
-        config = {**common, "way": way}
+                    pair = (rates[variant, False](args.seconds), theirs(args.seconds))
+                    pairs.setdefault((peer, variant), []).append(pair)
+            for variant in variants:
+                pair = (rates[variant, True](args.seconds), rates[variant, False](args.seconds))
+                pairs.setdefault(("none", variant), []).append(pair)
+    for (peer, variant), measured in pairs.items():
+        config = {**common, "way": variant}
         if peer == "none":
             config |= {"ours_is": "a model for every slot", "peer_is": "one model for all"}
         elif peer == "floor":
             config["peer_is"] = f"{WORKERS} threads of mj_step on data of their own, no policy"
         else:
             config |= {"peer_is": PEERS[peer][1], "peer_policy": PEER_POLICIES[args.peer_policy]}
-        ratio = tell(args, measured, peer=peer, slots=slots, config=config)
-        held &= way == "threads" or env != ENVS[0] or ratio >= BARS.get((peer, slots), 0.0)
+        ratio = report_ratio(args, measured, peer=peer, slots=slots, config=config)
+        held &= variant == "threads" or env != ENVS[0] or ratio >= BARS.get((peer, slots), 0.0)
     for peer, reason in peers.items():
         if isinstance(reason, str):
             known = {"metric": "env_steps_per_second", "unit": UNIT, "slots": slots, "config": common}
@@ -225,7 +224,7 @@ def measure(env: str, slots: int, pool: Any, args: argparse.Namespace) -> bool:
 
 
 def measure_tasks(args: argparse.Namespace) -> bool:
-    """Seconds to set the tasks of 40 slots, as a share of those that 200 steps of them take; whether few enough."""
+    """Report the time of setting the tasks of 40 slots as a share of that of 200 steps; returns if the bar holds."""
     from metaroll.envs.lookup.source import make_slots
     from metaroll.envs.mujoco.cheetah_vel import CheetahVelEnv
     from metaroll.tasks.updates import SetTaskUpdate
@@ -271,11 +270,11 @@ def main() -> None:
     parser.add_argument("--envs", nargs="+", choices=list(ENVS), default=list(ENVS))
     parser.add_argument("--slots", type=int, nargs="+", default=[8, 16, 64])
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=3.0, help="of a window")
-    parser.add_argument("--max-steps", type=int, default=200, help="of a rollout")
-    parser.add_argument("--peer-policy", choices=list(PEER_POLICIES), default="numpy", help="how other loops act")
+    parser.add_argument("--seconds", type=float, default=3.0, help="seconds per window")
+    parser.add_argument("--max-steps", type=int, default=200, help="steps per rollout")
+    parser.add_argument("--peer-policy", choices=list(PEER_POLICIES), default="numpy", help="how peers compute actions")
     parser.add_argument("--no-save", action="store_true", help="append nothing to the results")
-    parser.add_argument("--check", action="store_true", help="fail where a bar is missed; appends nothing")
+    parser.add_argument("--check", action="store_true", help="fail if a bar is missed; appends nothing")
     parser.add_argument("--quick", action="store_true", help="one environment, short windows, nothing appended")
     args = parser.parse_args()
     if args.check:

@@ -1,18 +1,18 @@
-"""TD3, SAC and TQC on HalfCheetah-v5 after 100,000 steps, with the hyper-parameters of their papers.
+"""TD3, SAC and TQC on HalfCheetah-v5 after 100,000 steps, with the hyperparameters of their papers.
 
     python benchmarks/off_policy_mujoco.py                              # TD3 and SAC, three seeds each
     python benchmarks/off_policy_mujoco.py --algorithms tqc             # hours on a CPU: five critics of 3 x 512
     python benchmarks/off_policy_mujoco.py --algorithms tqc-256         # the same with critics of 2 x 256
     python benchmarks/off_policy_mujoco.py --algorithms td3 --seeds 1   # a part, appended to the results
-    python benchmarks/off_policy_mujoco.py --summary                    # over the lines that are there
+    python benchmarks/off_policy_mujoco.py --summary                    # of the stored results
     python benchmarks/off_policy_mujoco.py --check                      # TD3, 10,000 steps; status 1: learns nothing
 
-TD3: 25,000 steps at random at first, networks of 256 x 256, batches of 256, Adam at 3e-4, noise 0.1, target noise 0.2
-clipped at 0.5, every second gradient step one of the policy (github.com/sfujim/TD3, whose curves 5514 +- 584 at 100,000
-steps on HalfCheetah-v1 are those of ten seeds). TQC: five critics of 25 atoms, none left
-out on this task (Kuznetsov et al. 2020, arXiv:2005.04269, appendix), 10,000 steps at random at first as SAC. Ten steps
-are collected between ten gradient steps. The return is the mean of ten episodes of the final policy without noise,
-whose seeds are fixed beforehand.
+TD3: 25,000 random steps at the start, networks of 256 x 256, batches of 256, Adam at 3e-4, noise 0.1, target noise 0.2
+clipped at 0.5, and a policy step after every second step of the critics (github.com/sfujim/TD3, whose curves of ten
+seeds reach 5514 +- 584 after 100,000 steps of HalfCheetah-v1). TQC: five critics of 25 atoms, none of which is dropped
+on this task (Kuznetsov et al. 2020, arXiv:2005.04269, appendix), and 10,000 random steps at the start, as for SAC. Ten
+environment steps alternate with ten gradient steps. The return is the mean of ten episodes of the final policy without
+noise, with seeds that are fixed in advance.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ LEARNERS = {"td3": m.TD3, "sac": m.SAC, "tqc": m.contrib.TQC, "tqc-256": m.contr
 
 
 def learner(algorithm: str, seed: int, **changes: Any) -> Any:
-    """The learner that is measured."""
+    """The learner of ``algorithm``."""
     spec, qf = m.EnvSpec.from_env(gymnasium.make(ENV)), None
     if algorithm == "tqc":
         generator = torch.Generator().manual_seed(seed)
@@ -89,7 +89,7 @@ def final_return(algo: Any, seed: int) -> float:
 
 
 def train(algorithm: str, seed: int, steps: int, run_dir: Path, **changes: Any) -> dict[str, Any]:
-    """Train, from the snapshot in ``run_dir`` where there is one, and judge."""
+    """Train, from the snapshot in ``run_dir`` if there is one, and evaluate the final policy."""
     algo = learner(algorithm, seed, **changes)
     epochs = steps // EPOCH if steps >= EPOCH else 1
     cpu = time.process_time()
@@ -106,30 +106,30 @@ def train(algorithm: str, seed: int, steps: int, run_dir: Path, **changes: Any) 
 
 
 def measure(algorithm: str, seed: int, folder: Path) -> None:
-    """One training of full length, into the results."""
-    found = train(algorithm, seed, STEPS, folder / f"{algorithm}-{seed}")
+    """Train at full length and report the final return."""
+    result = train(algorithm, seed, STEPS, folder / f"{algorithm}-{seed}")
     report(
         NAME,
         False,
         peer="published" if algorithm in PUBLISHED else "none",
         metric="return",
-        value=found["return"],
+        value=result["return"],
         unit=UNIT,
-        ratio=found["return"] / PUBLISHED[algorithm] if algorithm in PUBLISHED else None,
+        ratio=result["return"] / PUBLISHED[algorithm] if algorithm in PUBLISHED else None,
         config={
             "algorithm": algorithm,
             "env": ENV,
             "seed": seed,
-            "env_steps": found["env_steps"],
+            "env_steps": result["env_steps"],
             "episodes": EPISODES,
         },
-        cpu_seconds=round(found["cpu_seconds"], 1),
+        cpu_seconds=round(result["cpu_seconds"], 1),
         versions=versions(*PACKAGES),
     )
 
 
 def summarize(algorithm: str) -> bool:
-    """Print what the stored lines say; whether the bars hold."""
+    """Print the stored results; returns whether the bars hold."""
     newest = {
         line["config"]["seed"]: line["value"] for line in read_results(NAME) if line["config"]["algorithm"] == algorithm
     }
@@ -138,49 +138,49 @@ def summarize(algorithm: str) -> bool:
         print(f"{algorithm}: no results")
         return False
     held = len(values) == len(SEEDS) and np.mean(values) >= MEAN and min(values) >= WORST
-    told = ", ".join(f"{value:.0f}" for value in values)
-    print(f"{algorithm}: mean {np.mean(values):.0f} ({told}); demanded of TD3: mean {MEAN:.0f}, worst {WORST:.0f}")
+    returns = ", ".join(f"{value:.0f}" for value in values)
+    print(f"{algorithm}: mean {np.mean(values):.0f} ({returns}); demanded of TD3: mean {MEAN:.0f}, worst {WORST:.0f}")
     return bool(held)
 
 
 def check() -> bool:
-    """A short training: the final policy earns more than a random one, which earns about -300."""
+    """Train briefly; returns whether the final policy earns more than a random one, which earns about -300."""
     with tempfile.TemporaryDirectory() as folder:
         short = {
             "random_steps": CHECK_UNIFORM,
             "min_buffer_size": CHECK_UNIFORM,
             "steps_per_epoch": CHECK_STEPS // CYCLE,
         }
-        found = train("td3", 0, CHECK_STEPS, Path(folder) / "run", **short)
-    report_short("td3", found)
-    return found["return"] > CHECK_BAR
+        result = train("td3", 0, CHECK_STEPS, Path(folder) / "run", **short)
+    report_short("td3", result)
+    return result["return"] > CHECK_BAR
 
 
 def quick() -> None:
-    """Some hundred steps of each algorithm: only that it runs."""
+    """Train each algorithm for a few hundred steps, to see that it runs."""
     for algorithm in SETTINGS:
         with tempfile.TemporaryDirectory() as folder:
             short = {"random_steps": 300, "min_buffer_size": 300, "steps_per_epoch": 40}
-            found = train(algorithm, 0, 400, Path(folder) / "run", **short)
-        report_short(algorithm, found)
+            result = train(algorithm, 0, 400, Path(folder) / "run", **short)
+        report_short(algorithm, result)
 
 
-def report_short(algorithm: str, found: dict[str, Any]) -> None:
-    """A line that is printed, and not stored."""
-    told = {"algorithm": algorithm, "env": ENV, "seed": 0, "env_steps": found["env_steps"], "episodes": EPISODES}
+def report_short(algorithm: str, result: dict[str, Any]) -> None:
+    """Print a line that is not stored."""
+    config = {"algorithm": algorithm, "env": ENV, "seed": 0, "env_steps": result["env_steps"], "episodes": EPISODES}
     known = versions(*PACKAGES)
-    value = found["return"]
-    report(NAME, True, peer="none", metric="return", value=value, unit=UNIT, config=told, versions=known)
+    value = result["return"]
+    report(NAME, True, peer="none", metric="return", value=value, unit=UNIT, config=config, versions=known)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--algorithms", nargs="+", default=["td3", "sac"], choices=list(SETTINGS))
     parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
-    parser.add_argument("--folder", type=Path, default=Path("runs/off_policy_mujoco"), help="of the runs, which go on")
+    parser.add_argument("--folder", type=Path, default=Path("runs/off_policy_mujoco"), help="folder of the runs")
     parser.add_argument("--summary", action="store_true")
     parser.add_argument("--check", action="store_true")
-    parser.add_argument("--quick", action="store_true", help="some hundred steps: only that it runs")
+    parser.add_argument("--quick", action="store_true", help="a few hundred steps, to see that it runs")
     args = parser.parse_args()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     if args.check:
