@@ -14,6 +14,7 @@ import gymnasium
 import numpy as np
 import pytest
 from engine_envs import Drift, SetDrift, Trouble
+from interruptions import is_interrupted
 from live_cases import CASES, SLOTS, collected, drift_plan, policy_for, rows
 
 from metaroll import RolloutEngine, SamplerPool
@@ -330,6 +331,35 @@ def test_after_an_error_the_next_call_goes_on(num_workers: int, tmp_path: Path, 
         found += [rows(collection.advance(7)) for _ in range(2)]
     with RolloutEngine(Drift(end=0.0), policy) as engine, engine.open(long_plan, 9) as straight:
         assert found == [rows(straight.advance(7)) for _ in range(3)]
+
+
+class Sick(Drift):
+    """Fails where its random walk has come too high, two steps in."""
+
+    def step(self, action: Any) -> Any:
+        if self._t == 2 and self._buffer[2] > 0.5:
+            raise ArithmeticError("it is sick")
+        return super().step(action)
+
+
+def sick_plan(number: int) -> RolloutPlan:
+    return RolloutPlan(index=number, seed=(5, 0, number), max_steps=6)
+
+
+def test_ctrl_c_at_any_statement_leaves_a_collection_where_it_was() -> None:
+    """One shard had done its call then, the other not; or plans were new, and the log of actions old."""
+    modules = ("/engine/collection.py", "/engine/shard_record.py")
+    policy = policy_for(Drift(), "mlp")
+    with RolloutEngine(Sick, policy, on_error="drop") as engine, RolloutEngine(Sick, policy, on_error="drop") as twins:
+        collection, twin = engine.open(sick_plan, 5), twins.open(sick_plan, 5)
+        at = 1
+        while is_interrupted(lambda: collection.advance(2), at, modules):
+            assert rows(collection.advance(2)) == rows(twin.advance(2)), at
+            assert collection.total_steps == twin.total_steps
+            dropped, expected = (sorted(entry.plan.index for entry in c.dropped) for c in (collection, twin))
+            assert dropped == expected, at
+            at += 1
+    assert at > 150 and not collection.cut and len(collection.dropped) > 50
 
 
 def test_a_failure_that_repeats_says_so_and_how_to_go_on() -> None:

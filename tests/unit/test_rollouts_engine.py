@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 import traceback
 from functools import partial
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from engine_envs import Drift, SetDrift, Trouble
+from interruptions import NamespaceTransport, is_interrupted
 
 from metaroll.data.compare import rollouts_equal, trees_equal
 from metaroll.data.rollouts import Rollouts
@@ -31,6 +31,7 @@ from metaroll.rollouts.engine.slot_loop import SlotLoop
 from metaroll.rollouts.requests import SampleRequest
 from metaroll.rollouts.single.replay import assert_worker_invariant, replay
 from metaroll.rollouts.single.rollout import rollout
+from metaroll.rollouts.workers import pool as pool_module
 from metaroll.rollouts.workers.pool import SamplerPool
 from metaroll.tasks.updates import SetTaskUpdate
 from metaroll.types import EnvSpec, RolloutPlan
@@ -487,36 +488,54 @@ def test_ctrl_c_at_any_statement_is_ctrl_c_and_the_engine_stays_exact():
     """It was an internal error, ``KeyError: 'terminated'``, between two statements of the recorder."""
     policy = GaussianMLPPolicy(EnvSpec.from_env(PointRobotEnv()), hidden_sizes=(4,), generator=generator())
     few = [RolloutPlan(index=i, seed=(3, 1, i), max_steps=2) for i in range(2)]
-
-    def interrupted(engine, at):
-        """Run with a KeyboardInterrupt before line number ``at`` in modules of the engine; the lines so far."""
-        lines = []
-
-        def trace(frame, event, _):
-            if "/rollouts/engine/" not in frame.f_code.co_filename.replace(os.sep, "/"):
-                return None
-            if event == "line":
-                lines.append((frame.f_code.co_filename, frame.f_lineno))
-                if len(lines) == at:
-                    raise KeyboardInterrupt
-            return trace
-
-        before = sys.gettrace()
-        sys.settrace(trace)
-        try:
-            engine.run(few)
-        finally:
-            sys.settrace(before)
-        return lines
-
     with RolloutEngine(PointRobotEnv, policy) as engine:
         expected = engine.run(few)
-        lines = interrupted(engine, at=0)
-        assert len(lines) > 300
-        for at in {line: number for number, line in enumerate(lines, start=1)}.values():  # the last time of each
-            with pytest.raises(KeyboardInterrupt):
-                interrupted(engine, at)
+        at, stopped = 1, True
+        while stopped:
+            stopped = is_interrupted(lambda: engine.run(few), at, ("/rollouts/engine/",))
             assert same(engine.run(few), expected), at
+            at += 1
+        assert at > 300
+
+
+class Uphill(PointRobotEnv):
+    """Everything costs one more."""
+
+    def step(self, action):
+        observation, reward, *rest = super().step(action)
+        return (observation, reward - 1.0, *rest)
+
+
+PARENT = ("/rollouts/engine/engine.py", "/workers/pool.py")
+
+
+def test_ctrl_c_at_any_statement_between_workers_leaves_all_or_nothing_changed(monkeypatch):
+    """Workers kept an environment or parameters that were being sent, and the engine believed the old ones there."""
+    monkeypatch.setattr(pool_module, "ProcessTransport", NamespaceTransport)
+    policy = GaussianMLPPolicy(EnvSpec.from_env(PointRobotEnv()), hidden_sizes=(4,), generator=generator())
+    few = [RolloutPlan(index=i, seed=(3, 1, i), max_steps=2) for i in range(2)]
+    values = policy.acting_parameters()
+    others = values + np.float32(1.0)
+    expected = {}
+    for env in (PointRobotEnv, Uphill):
+        with RolloutEngine(env, policy) as engine:
+            expected[env] = engine.run(few, values)
+
+    def change(engine):
+        engine.set_env(Uphill)
+        engine.run(few, others)
+
+    with RolloutEngine(PointRobotEnv, policy, num_workers=2) as engine:
+        at, stopped = 1, True
+        while stopped:
+            engine.set_env(PointRobotEnv)
+            engine.run(few, values)
+            stopped = is_interrupted(lambda: change(engine), at, PARENT)
+            assert same(engine.run(few, values), expected[engine.env]), at
+            assert NamespaceTransport.living == 2
+            at += 1
+        assert at > 200
+    assert NamespaceTransport.living == 0
 
 
 def with_plan(**changes):

@@ -14,6 +14,7 @@ from pool_functions import add_base, die_always, die_once, double, fail_on_three
 
 from metaroll.errors import NotPicklableError, WorkerLost
 from metaroll.rollouts.configs import PoolTimeouts
+from metaroll.rollouts.workers import transports
 from metaroll.rollouts.workers.pool import RemoteError, SamplerPool
 
 
@@ -216,6 +217,27 @@ def test_ctrl_c_leaves_no_process_and_the_pool_usable():
         timer.join()
         assert not any(os.path.exists(f"/proc/{pid}") for pid in workers)
         assert pool.run_map(double, [1]) == [2]
+
+
+def test_ctrl_c_amid_the_end_of_workers_leaves_them_to_the_next_call(monkeypatch):
+    def interrupt(*arguments):
+        raise KeyboardInterrupt
+
+    class Bar:
+        total, update = 0, interrupt
+
+    pool = SamplerPool(2)
+    for stopped, following in (
+        (lambda: pool.run_map(double, [1], Bar()), lambda: pool.run_map(double, [1])),  # Ctrl-C twice
+        (pool.stop, pool.stop),
+    ):
+        workers = pool.invoke_all(pids)
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(transports, "end_all", interrupt)
+            stopped()
+        assert all(os.path.exists(f"/proc/{pid}") for pid in workers)
+        following()
+        assert not any(os.path.exists(f"/proc/{pid}") for pid in workers)
 
 
 def test_collected_pools_leave_no_process():

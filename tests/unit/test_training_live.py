@@ -14,6 +14,7 @@ import gymnasium
 import numpy as np
 import pytest
 from engine_envs import Drift, SetDrift
+from interruptions import is_interrupted
 
 from metaroll.envs.point.point_robot import PointRobotEnv
 from metaroll.errors import ReplayError, RolloutError, ShapeError
@@ -152,6 +153,29 @@ def test_a_runner_that_was_closed_goes_on() -> None:
         algo.learn(runner.advance(4, num_slots=6, env_updates=algo.tasks))
     runner.close()
     assert algo.digest == expected
+
+
+def test_ctrl_c_where_a_closed_runner_opens_its_rollouts_again_loses_none() -> None:
+    """Their state was forgotten before they were open: the next call began with the first plans again."""
+    runner, algo = runner_of("simulator, noise", None)
+
+    def advance() -> Any:
+        return runner.advance(2, num_slots=3, env_updates=algo.tasks)
+
+    at, stopped = 1, True
+    while stopped:
+        runner.close()
+        stopped = is_interrupted(advance, at, ("/training/run/rollout_source.py",))
+        if stopped:
+            algo.learn(advance())
+            at += 1
+    runner.close()
+    found = algo.digest
+    runner, algo = runner_of("simulator, noise", None)
+    with runner:
+        for _ in range(1, at):
+            algo.learn(advance())
+    assert at > 50 and algo.digest == found
 
 
 class Restless(Drift):

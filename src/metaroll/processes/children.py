@@ -86,31 +86,36 @@ class ChildProcess:
         self.stdout: IO[bytes] | None = None
         """The output, if it is piped."""
         self.stderr: IO[bytes] | None = None
-        theirs = None
+        theirs, process = None, None
         try:
             _family.join(self)
             if not at_once:
                 theirs, self._life = os.pipe()
             life = _family.life if theirs is None else theirs
             begin = (life, os.getpid(), "at-once" if at_once else "in-order", self._limit, function)
-            self._process = subprocess.Popen(
-                # -P: modules are found as here (by PYTHONPATH), and not in the current folder first.
-                [sys.executable, "-P", "-m", "metaroll.processes.child_main", *map(str, begin), *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=stdout,
-                stderr=stderr,
-                env=variables,
-                cwd=folder,
-                pass_fds=(life, *pass_fds),
-                start_new_session=True,  # the parent handles the terminal's signals
-            )
+            try:
+                process = subprocess.Popen(
+                    # -P: modules are found as here (by PYTHONPATH), and not in the current folder first.
+                    [sys.executable, "-P", "-m", "metaroll.processes.child_main", *map(str, begin), *arguments],
+                    stdin=subprocess.DEVNULL,
+                    stdout=stdout,
+                    stderr=stderr,
+                    env=variables,
+                    cwd=folder,
+                    pass_fds=(life, *pass_fds),
+                    start_new_session=True,  # the parent handles the terminal's signals
+                )
+            finally:
+                if theirs is not None:
+                    os.close(theirs)
+            self._process, self.pid = process, process.pid
+            self.stdout, self.stderr = process.stdout, process.stderr
         except BaseException:
+            if process is not None:  # Ctrl-C came after it had been started
+                process.kill()
+                process.wait()
             self._release()
             raise
-        finally:
-            if theirs is not None:
-                os.close(theirs)
-        self.pid, self.stdout, self.stderr = self._process.pid, self._process.stdout, self._process.stderr
 
     @property
     def returncode(self) -> int | None:
@@ -138,14 +143,15 @@ class ChildProcess:
         end_all([self])
 
     def _release(self) -> None:
-        """Close its resources in this process."""
-        self._ended = True
+        """Close its resources in this process; if Ctrl-C interrupts this, another call does the rest."""
         _family.leave(self)
-        if self._life is not None:
-            os.close(self._life)
+        life, self._life = self._life, None
+        if life is not None:
+            os.close(life)
         for stream in (self.stdout, self.stderr):
             if stream is not None:
                 stream.close()
+        self._ended = True
 
 
 def end_all(children: Sequence[ChildProcess]) -> None:

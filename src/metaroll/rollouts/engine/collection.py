@@ -166,6 +166,7 @@ class Collection:
             ValueError: ``parameters`` or ``actions`` are ragged, hold no real numbers, or NaN or Inf; nothing was done.
             RolloutError: An environment or the policy raised. What was returned by earlier calls stays; the next call
                 continues from there, so that a rollout that always fails there fails again.
+            KeyboardInterrupt: Ctrl-C; the next call continues from there, too.
         """
         self._check_open()
         steps = check_whole("steps", steps)
@@ -174,14 +175,12 @@ class Collection:
         if actions is not None:
             actions = self._checked_actions(actions)
         try:
-            pieces = self._call(steps, parameters, actions, [])
+            return self._call(steps, parameters, actions, [])
         except RolloutError as error:
             before, self._failed = self._failed, str(error)
             if before == self._failed and self._resumable:
                 error.args = (f"{error}\n{self._hint(error)}",)
             raise
-        self._failed = ""
-        return pieces
 
     def start(self, slots: Sequence[int], plans: Sequence[RolloutPlan]) -> None:
         """Start ``plans[i]`` in ``slots[i]`` now; rollouts that run there are abandoned.
@@ -207,8 +206,8 @@ class Collection:
             RuntimeError: The collection has been closed.
         """
         self._check_open()
-        for shard in self._shards:
-            self._cut(shard, "by a snapshot")
+        for number in range(len(self._shards)):
+            self._cut(number, "by a snapshot")
         shards = [shard.state_dict() for shard in self._shards]
         numbers = {"num_slots": self.num_slots, "total_steps": self.total_steps}
         return {**numbers, "made_for": self._made_for(), "shards": shards}
@@ -225,9 +224,8 @@ class Collection:
         total_steps = _total_steps(state, self.num_slots, len(self._shards), self._made_for())
         spec = None if self._spec is None else self._spec()
         read = [shard.read_state(saved, spec) for shard, saved in zip(self._shards, state["shards"], strict=True)]
-        self.total_steps = total_steps
-        for shard, content in zip(self._shards, read, strict=True):
-            shard.load_state(content)
+        shards = [shard.loaded(content) for shard, content in zip(self._shards, read, strict=True)]
+        self._shards, self.total_steps = shards, total_steps
 
     def close(self) -> None:
         """Free the slots."""
@@ -268,28 +266,49 @@ class Collection:
     def _call(
         self, steps: int, parameters: np.ndarray | None, actions: Any, starts: list[tuple[int, RolloutPlan]]
     ) -> Rollouts:
-        """Run one call of each shard; returns the results."""
+        """Run one call of each shard; returns the results.
+
+        Ctrl-C, which may come between any two statements, and errors that are not of a rollout leave all records as
+        they were before, or end the rollouts that cannot be built again.
+        """
+        before = self._shards, self.total_steps
+        num_dropped, num_cut = len(self.dropped), len(self.cut)
+        try:
+            return self._called(steps, parameters, actions, starts)
+        except RolloutError:
+            raise
+        except BaseException:
+            if self._resumable:
+                self._shards, self.total_steps = before
+                del self.dropped[num_dropped:], self.cut[num_cut:]
+            else:
+                self._cut_all()
+            raise
+
+    def _called(
+        self, steps: int, parameters: np.ndarray | None, actions: Any, starts: list[tuple[int, RolloutPlan]]
+    ) -> Rollouts:
         results: dict[int, ShardResult] = {}
-        called = pending = [s for s in self._shards if steps or any(s.has(slot) for slot, _ in starts)]
+        called = [s.number for s in self._shards if steps or any(s.has(slot) for slot, _ in starts)]
+        pending = called
         for _ in range(_MOST_FAILURES):
             # Without its start a call is of a shard that is where it was: its worker may be new, though, or a rollout
             # fails, without which the call is done again. Then the next round brings the start.
-            works = [self._work(shard, steps, actions, starts, shard.number in results) for shard in pending]
+            works = [self._work(number, steps, actions, starts, number in results) for number in pending]
             try:
                 advanced = self._advance(works, parameters)
-            except BaseException:
+            except RolloutError:
                 if not self._resumable:
-                    for shard in self._shards:
-                        self._cut(shard, "by an error")
+                    self._cut_all()
                 raise
-            for shard, result in zip(pending, advanced, strict=True):
-                results[shard.number] = result
-                for number, entry in result.failed:
+            for number, result in zip(pending, advanced, strict=True):
+                results[number] = result
+                for failed, entry in result.failed:
                     self.dropped.append(entry)
-                    shard.leave_out(number)
-            pending = [shard for shard in pending if results[shard.number].unknown]
+                    self._put(self._shards[number].leaving_out(failed))
+            pending = [number for number in pending if results[number].unknown]
             if not pending:
-                return self._taken(called, [results[shard.number] for shard in called])
+                return self._taken([(self._shards[number], results[number]) for number in called])
         last = self.dropped[-1]
         raise RolloutError(
             f"{_MOST_FAILURES} rollouts failed one after the other, the last one ({describe_plan(last.plan)}) "
@@ -298,41 +317,61 @@ class Collection:
             last.step,
         )
 
+    def _put(self, *records: ShardRecord) -> None:
+        """Replace the records of these shards."""
+        shards = list(self._shards)
+        for record in records:
+            shards[record.number] = record
+        self._shards = shards
+
     def _work(
-        self, shard: ShardRecord, steps: int, actions: Any, starts: list[tuple[int, RolloutPlan]], again: bool
+        self, number: int, steps: int, actions: Any, starts: list[tuple[int, RolloutPlan]], again: bool
     ) -> ShardWork:
+        shard = self._shards[number]
         work = shard.work(self._name, steps, actions)
         work.starts = [(slot - shard.first, plan) for slot, plan in starts if shard.has(slot)]
         if again or not shard.placed:
             raises = steps > 0 or not self._by_hand
-            self._cut(shard, "since its slots were lost, with a worker or by an error", or_raise=raises)
-            work.start = shard.start(self._kept)
+            self._cut(number, "since its slots were lost, with a worker or by an error", or_raise=raises)
+            work.start = self._shards[number].start(self._kept)
         return work
 
-    def _taken(self, shards: list[ShardRecord], results: list[ShardResult]) -> Rollouts:
+    def _taken(self, done: list[tuple[ShardRecord, ShardResult]]) -> Rollouts:
         """Record the progress of shards; returns their pieces of rollouts."""
+        records: list[ShardRecord] = []
         parts: list[RolloutColumns] = []
         order: list[np.ndarray] = []
-        for shard, result in zip(shards, results, strict=True):
-            columns, numbers = shard.take(result)
-            self.dropped.extend(result.dropped)
-            result.dropped = []
+        for shard, result in done:
+            record, columns, numbers = shard.after(result)
+            records.append(record)
             if columns is not None:
-                self.total_steps += int(columns.bounds[-1])
                 parts.append(columns)
                 order.append(numbers)
         rollouts = Rollouts(parts)
-        return rollouts.sorted_by(np.concatenate(order)) if len(parts) > 1 else rollouts
+        if len(parts) > 1:
+            rollouts = rollouts.sorted_by(np.concatenate(order))
+        self._failed = ""
+        self._put(*records)
+        self.total_steps += sum(int(columns.bounds[-1]) for columns in parts)
+        for _, result in done:
+            self.dropped.extend(result.dropped)
+            result.dropped = []
+        return rollouts
 
-    def _cut(self, shard: ShardRecord, why: str, or_raise: bool = False) -> None:
-        """End the running rollouts that could not be built again; raises if ``or_raise``."""
+    def _cut_all(self) -> None:
+        for number in range(len(self._shards)):
+            self._cut(number, "by an error")
+
+    def _cut(self, number: int, why: str, or_raise: bool = False) -> None:
+        """End the running rollouts of a shard that could not be built again; raises if ``or_raise``."""
+        shard = self._shards[number]
         places, last = shard.lost(), shard.last
         for place in places:
             plan, age = shard.plan(int(last.positions[place])), int(last.ages[place])
             self.cut.append(DroppedRollout(plan, age, "cut", f"{describe_plan(plan)} was ended {why}"))
         if not places:
             return
-        shard.remove(places)
+        self._put(shard.without(places))
         if or_raise and (self._by_hand or last.resumes == "replay"):
             entry, why = self.cut[-len(places)], _STARTED_BY_HAND if self._by_hand else _TOO_LONG
             raise ReplayError(f"{entry.message}: {why}", entry.plan, entry.step)

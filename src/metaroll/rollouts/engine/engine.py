@@ -118,6 +118,7 @@ class RolloutEngine:
             on_invalid=config.on_invalid, on_error=config.on_error, infos=record_infos, extras=record_extras
         )
         self._local = UnitRunner(device=self._device)
+        self._sent_env: EnvSource | None = None
         self._sent_policy: bytes | None = None
         self._sent_buffers = b""
         self._sent_parameters: np.ndarray | None = None
@@ -158,14 +159,14 @@ class RolloutEngine:
         kind = source.kind()
         if self._device is not None:
             check_env_on_device(source)
+        unit_kind = kind if self._device is None else "device"
         if self._pool.is_serial:
-            self._local.set_env(source)
+            self._local.close()
         else:
-            self._pool.keep(f"{self._key}/env", set_env, self._key, source, what=f"env {env!r}", hint=_HERE)
-        # All of it, or nothing if it cannot be sent.
-        self.env, self._env_source, self._kind, self._env_spec = env, source, kind, None
-        self._unit_kind = kind if self._device is None else "device"
-        self._looked = False
+            self._send_env(env, source)
+        # All of it, or nothing if it cannot be sent; in one statement, since Ctrl-C may come between two.
+        known = env, source, source, None, kind, unit_kind, False
+        self.env, self._env_source, self._local.env, self._env_spec, self._kind, self._unit_kind, self._looked = known
 
     def set_policy(self, policy: Any) -> None:
         """Use another policy from now on (changed parameters need no call: ``run`` sends them)."""
@@ -174,9 +175,8 @@ class RolloutEngine:
             check_policy_on_device(checked)
         if checked is not self.policy:
             warn_of_actions(checked)
-        self.policy = checked
         self._sent_policy = self._sent_parameters = None
-        self._local.policy = self.policy
+        self.policy = self._local.policy = checked
 
     def run(
         self,
@@ -492,13 +492,23 @@ class RolloutEngine:
         blob = encode_command(run_unit_in_worker, (self._key, unit), {}, sent, _HERE)
         return Job(number, blob, what, phase="start", plans=unit.plans)
 
+    # What has been sent is noted when all workers have it: after an error, or Ctrl-C amid it, it is sent again.
+
+    def _send_env(self, env: Any, source: EnvSource) -> None:
+        self._sent_env = None
+        self._pool.keep(f"{self._key}/env", set_env, self._key, source, what=f"env {env!r}", hint=_HERE)
+        self._sent_env = source
+
     def _send_policy(self, parameters: np.ndarray) -> None:
+        if self._sent_env is not self._env_source:
+            self._send_env(self.env, self._env_source)
         # A policy whose parameters are not all in the flat vector (a foreign object) is sent whenever it has changed,
         # and one with buffers (statistics of a normalization) whenever these have.
         buffers = buffers_of(self.policy)
         if self._sent_policy is None or not parameters.size or buffers != self._sent_buffers:
             blob = cloudpickle.dumps(self.policy) if self._sent_policy is not None else None
             if blob is None or blob != self._sent_policy:
+                self._sent_policy = None
                 what = f"policy {type(self.policy).__name__}"
                 try:
                     self._pool.keep(f"{self._key}/policy", set_policy, self._key, self.policy, what=what, hint=_HERE)
@@ -507,6 +517,7 @@ class RolloutEngine:
                     raise
                 self._sent_policy, self._sent_buffers = cloudpickle.dumps(self.policy), buffers
         if self._sent_parameters is None or not np.array_equal(self._sent_parameters, parameters):
+            self._sent_parameters = None
             self._pool.keep(f"{self._key}/parameters", set_parameters, self._key, parameters)
             self._sent_parameters = parameters.copy()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -263,23 +264,23 @@ def advance_shard(namespace: GlobalNamespace, key: str, work: ShardWork) -> Shar
     runner = unit_runner(namespace, key)
     shards: dict[Any, LiveShard] = vars(namespace).setdefault("_shards", {})
     name = (key, *work.key)
-    shard, policy = shards.pop(name, None), runner.acting_policy()
-    if work.start is not None or (shard is not None and shard.version != work.version):
-        _shut(shard)
+    shard, policy = shards.get(name), runner.acting_policy()
+    if shard is not None and (work.start is not None or shard.version != work.version):
+        shards.pop(name).slots.close()
         shard = None
     if work.start is not None:
-        shard = _built(runner, work, work.start, policy, heartbeat_of(namespace))
+        shard = shards[name] = _built(runner, work, work.start, policy, heartbeat_of(namespace))
     if shard is None:
         return ShardResult(unknown=True)
     try:
         result = shard.run(work, policy, runner.parameters)
     except BaseException:
-        _shut(shard)
+        with suppress(Exception):  # an error of close() must not hide this one
+            shards.pop(name).slots.close()
         raise
     if result.unknown:
-        _shut(shard)
-    else:
-        shards[name] = shard
+        with suppress(Exception):  # nor one that close() raises since a rollout has failed
+            shards.pop(name).slots.close()
     return result
 
 
@@ -287,7 +288,7 @@ def forget_shards(namespace: GlobalNamespace, key: str, collection: str) -> None
     """Worker side of ``Collection``: free its slots here."""
     shards = vars(namespace).get("_shards", {})
     for name in [name for name in shards if name[:2] == (key, collection)]:
-        _shut(shards.pop(name))
+        shards.pop(name).slots.close()
 
 
 def _built(
@@ -305,10 +306,6 @@ def _built(
             )
         return LiveShard(slots, policy, start, heartbeat)
     except BaseException:
-        slots.close()
+        with suppress(Exception):
+            slots.close()
         raise
-
-
-def _shut(shard: LiveShard | None) -> None:
-    if shard is not None:
-        shard.slots.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 import gymnasium
@@ -35,6 +35,9 @@ _LOG_PARTS = 64
 class ShardRecord:
     """A shard as it was after its last call.
 
+    A record never changes: its methods return another one. So the caller can replace the records of all shards at
+    once, and nothing is half booked, wherever Ctrl-C comes.
+
     Args:
         number: Which of the collection's shards.
         first: Its first slot.
@@ -63,7 +66,7 @@ class ShardRecord:
         self._version = 0
         self._plans: dict[int, RolloutPlan] = {}
         self._actions: dict[int, list[Any]] = {}
-        self._skipped: set[int] = set()
+        self._skipped: frozenset[int] = frozenset()
 
     # -- calls -------------------------------------------------------------------------------------------------------
 
@@ -94,26 +97,27 @@ class ShardRecord:
             last.policy_state,
             last.observations,
             last.states,
-            frozenset(self._skipped),
+            self._skipped,
             kept,
             self._resumable,
         )
 
-    def take(self, result: ShardResult) -> tuple[RolloutColumns | None, np.ndarray]:
-        """Book the result of a call; its columns, and the numbers of their plans."""
+    def after(self, result: ShardResult) -> tuple[ShardRecord, RolloutColumns | None, np.ndarray]:
+        """The record after a call with this result, the columns of the result, and the numbers of their plans."""
         columns, numbers = result.columns, result.numbers
         if columns is not None and columns.plans is None:
             columns.plans = [self.plan(number) for number in numbers.tolist()]
-        self._version, self.placed, self.last = self._version + 1, True, result
+        later = self._copy()
+        later._version, later.placed, later.last = self._version + 1, True, result
         if self._skipped:  # earlier ones do not occur again
             turns = [(number, *divmod(number, self._total)) for number in self._skipped]
-            self._skipped = {number for number, turn, slot in turns if turn >= result.begun[slot - self.first]}
+            later._skipped = frozenset(n for n, turn, slot in turns if turn >= result.begun[slot - self.first])
         if self._plan_of is not None:
-            self._plans = {number: self.plan(number) for number in result.positions.tolist()}
+            later._plans = {number: self.plan(number) for number in result.positions.tolist()}
         if result.resumes == "replay":
-            self._log_actions(columns, numbers)
+            later._actions = self._logged(result)
         result.columns, result.numbers = None, numbers[:0]
-        return columns, numbers
+        return later, columns, numbers
 
     def plan(self, number: int) -> RolloutPlan:
         """The plan of a number; of rollouts that are started by hand nothing is known."""
@@ -128,24 +132,23 @@ class ShardRecord:
 
     # -- logs of actions ---------------------------------------------------------------------------------------------
 
-    def _log_actions(self, columns: RolloutColumns | None, numbers: np.ndarray) -> None:
-        """Keep the actions of the rollouts that continue, but for those that are too long."""
+    def _logged(self, result: ShardResult) -> dict[int, list[Any]]:
+        """The actions of the rollouts that continue, but for those that are too long."""
+        logs, columns = dict(self._actions), result.columns
         if columns is not None:
-            for i, number in enumerate(numbers.tolist()):
+            for i, number in enumerate(result.numbers.tolist()):
                 rows = slice(int(columns.bounds[i]), int(columns.bounds[i + 1]))
-                log = self._actions.setdefault(number, [])
-                log.append(take_rows(columns.fields["actions"], rows))
-                if len(log) >= _LOG_PARTS:
-                    log[:] = [cat_to_format(log, "numpy")]
-        ages = dict(zip(self.last.positions.tolist(), self.last.ages.tolist(), strict=True))
-        self._actions = {n: log for n, log in self._actions.items() if ages.get(n, LONGEST_LOG) < LONGEST_LOG}
+                log = [*logs.get(number, ()), take_rows(columns.fields["actions"], rows)]
+                logs[number] = [cat_to_format(log, "numpy")] if len(log) >= _LOG_PARTS else log
+        ages = dict(zip(result.positions.tolist(), result.ages.tolist(), strict=True))
+        return {number: log for number, log in logs.items() if ages.get(number, LONGEST_LOG) < LONGEST_LOG}
 
     def _logs(self) -> list[Any] | None:
         """The actions of the running rollouts, one array ``(age, ...)`` (or structure) for each."""
         if self.last.resumes != "replay":
             return None
         for log in self._actions.values():
-            log[:] = [cat_to_format(log, "numpy")]
+            log[:] = [cat_to_format(log, "numpy")]  # the same actions, for all records that share the log
         logs = (self._actions.get(number) for number in self.last.positions.tolist())
         return [None if log is None else log[0] for log in logs]
 
@@ -161,18 +164,25 @@ class ShardRecord:
         begun = zip(last.positions.tolist(), last.ages.tolist(), strict=True)
         return [place for place, (number, age) in enumerate(begun) if age and number not in self._actions]
 
-    def leave_out(self, number: int) -> None:
+    def leaving_out(self, number: int) -> ShardRecord:
         """The rollout of a number has failed: its slot continues with its next plan."""
-        self._skipped.add(number)
-        self.remove(np.flatnonzero(self.last.positions == number).tolist())
+        later = self.without(np.flatnonzero(self.last.positions == number).tolist())
+        later._skipped = self._skipped | {number}
+        return later
 
-    def remove(self, places: Sequence[int]) -> None:
-        """End running rollouts; the shard is to be built again."""
-        last, kept = self.last, np.setdiff1d(np.arange(len(self.last.slots)), places)
-        last.slots, last.positions, last.ages = last.slots[kept], last.positions[kept], last.ages[kept]
-        if last.states is not None:
-            last.states = {name: values[kept] for name, values in last.states.items()}
-        self.placed = False
+    def without(self, places: Sequence[int]) -> ShardRecord:
+        """Some running rollouts have ended; the shard is to be built again."""
+        later, last = self._copy(), self.last
+        kept = np.setdiff1d(np.arange(len(last.slots)), places)
+        states = None if last.states is None else {name: values[kept] for name, values in last.states.items()}
+        rows = {"slots": last.slots[kept], "positions": last.positions[kept], "ages": last.ages[kept]}
+        later.last, later.placed = replace(last, **rows, states=states), False
+        return later
+
+    def _copy(self) -> ShardRecord:
+        later = object.__new__(ShardRecord)  # a fifth of what copy.copy takes
+        vars(later).update(vars(self))
+        return later
 
     # -- snapshots ---------------------------------------------------------------------------------------------------
 
@@ -228,14 +238,16 @@ class ShardRecord:
             if log is not None:
                 actions[number] = log if spec is None else _of_space("actions", spec.action_space, log, age)
         return ShardState(
-            ShardResult(**arrays, **kept), actions, set(_whole_numbers("skipped", saved["skipped"]).tolist())
+            ShardResult(**arrays, **kept), actions, frozenset(_whole_numbers("skipped", saved["skipped"]).tolist())
         )
 
-    def load_state(self, state: ShardState) -> None:
-        """Continue from the result of ``read_state``."""
-        self._version, self.placed, self._skipped = self._version + 1, False, state.skipped
-        self.last, self._plans = state.last, {}
-        self._actions = {number: [log] for number, log in state.actions.items()}
+    def loaded(self, state: ShardState) -> ShardRecord:
+        """The record that continues from the result of ``read_state``."""
+        later = self._copy()
+        later._version, later.placed, later._skipped = self._version + 1, False, state.skipped
+        later.last, later._plans = state.last, {}
+        later._actions = {number: [log] for number, log in state.actions.items()}
+        return later
 
 
 @dataclass(frozen=True)
@@ -244,7 +256,7 @@ class ShardState:
 
     last: ShardResult
     actions: dict[int, Any]
-    skipped: set[int]
+    skipped: frozenset[int]
 
 
 def _expect(fits: Any, name: str, what: str, value: Any) -> None:

@@ -192,13 +192,12 @@ class UnitRunner:
             return self._source.slots(num_slots, env=self._example, kind=kind)
 
     def close(self) -> None:
-        for slots in self._slots.values():
-            slots.close()
-        self._slots.clear()
+        while self._slots:  # one by one: should closing fail, what has been closed must not be used again
+            self._slots.pop(next(iter(self._slots))).close()
         self._memory = BlockMemory()
-        if self._example is not None and self.env is not None:
-            self.env.close(self._example)
-            self._example = None
+        example, self._example = self._example, None
+        if example is not None and self.env is not None:
+            self.env.close(example)
 
     def _kind(self, plans: PlanTable, heartbeat: Callable[[str], None] | None) -> SlotsKind:
         """Whether the environment's own simulator can run all plans of the unit (the bits are the same either way)."""
@@ -372,8 +371,8 @@ def one_torch_thread(needed: bool) -> Iterator[None]:
     if not needed or threads == 1:
         yield
         return
-    torch.set_num_threads(1)
     try:
+        torch.set_num_threads(1)
         yield
     finally:
         torch.set_num_threads(threads)

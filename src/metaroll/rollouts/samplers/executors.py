@@ -174,8 +174,9 @@ class MetaEnvExecutor(Closable, ABC):
         """
         self._begun = False
         self._start(np.ones(self.num_envs, dtype=bool))
+        first = self._observations()
         self._begun = True
-        return self._observations()
+        return first
 
     def step(self, actions: Sequence[Any]) -> tuple[list[Any], list[float], np.ndarray, list[dict[str, Any]]]:
         """Step all environments; those whose episode ends begin the next one at once.
@@ -225,8 +226,9 @@ class MetaEnvExecutor(Closable, ABC):
             self._start(begun)
             if len(self._live.cut) > ended:
                 raise self._lost((running & ~dones) | begun)
-        self._begun = True
-        return self._observations(), np.where(running, result.rewards, 0.0).tolist(), dones, infos
+        answer = self._observations(), np.where(running, result.rewards, 0.0).tolist(), dones, infos
+        self._begun = True  # last: a step whose result is lost, by Ctrl-C, must not go unnoticed
+        return answer
 
     def close(self) -> None:
         """Close all environments, and end the workers."""

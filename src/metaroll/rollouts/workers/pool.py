@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -67,6 +66,8 @@ class SamplerPool:
         self.is_serial = config.transport == "serial" or (config.transport == "auto" and self.num_workers == 1)
         self._transport: Transport | None = None
         self._finalizer: weakref.finalize | None = None
+        self._closing: list[tuple[Transport, weakref.finalize]] = []
+        """Transports that are no longer used, until all their workers have ended."""
         self._init_jobs: dict[str, tuple[bytes, str]] = {}
         """Commands that every new worker runs first: key -> command and name."""
         self._fresh: set[int] = set()
@@ -76,7 +77,8 @@ class SamplerPool:
         self._seed: int | None = None
         self._schedule: Schedule | None = None
         """The call that is running."""
-        self._in_use = threading.Lock()
+        self._in_use: dict[str, object] = {}
+        """A token of the call that is running: ``setdefault`` and a comparison cannot be cut in two by Ctrl-C."""
         self._owner = os.getpid()
         self.is_stopped = False
 
@@ -191,13 +193,13 @@ class SamplerPool:
         what = what or f"function {_name(func)} or its arguments"
         blob = encode_command(func, args, {}, what, hint)
         before = self._init_jobs.get(key)
-        self._init_jobs[key] = (blob, _name(func))
         try:
+            self._init_jobs[key] = (blob, _name(func))
             if self._transport is None:
                 self._connect()  # the first call runs everything that is kept
                 return
             self._run([Job(i, blob, _name(func), i, phase="start") for i in range(self.num_workers)]).outcome()
-        except Exception:
+        except BaseException:
             # Not kept, or each later call would fail with it; some workers have run it, so all receive it again.
             if before is None:
                 self._init_jobs.pop(key, None)
@@ -251,23 +253,34 @@ class SamplerPool:
                 f"this SamplerPool belongs to process {self._owner}, of which this one is a fork; create one here"
             )
         if self._transport is None:
+            self._shut()
             transport: Transport
             if self.config.transport == "ray":
                 transport = RayTransport(self.num_workers, self.config.address)
             else:
                 transport = SerialTransport() if self.is_serial else ProcessTransport(self.num_workers)
-            self._transport = transport
             self._owner = os.getpid()
-            self._finalizer = weakref.finalize(self, transport.close)
             self._fresh = set(range(self.num_workers))
+            self._finalizer = weakref.finalize(self, transport.close)
+            self._transport = transport
+            try:
+                transport.start()
+            except BaseException:
+                self._shut()
+                raise
         return self._transport
 
     def _shut(self) -> None:
-        if self._finalizer is not None:
-            self._finalizer()  # closes the transport, once
-        self._finalizer = self._transport = None
         for pending in self._pending:
             pending.clear()
+        if self._transport is not None and self._finalizer is not None:
+            self._closing.append((self._transport, self._finalizer))
+        self._transport = self._finalizer = None
+        while self._closing:  # of those before, too, if Ctrl-C came meanwhile: it takes a moment
+            transport, finalizer = self._closing[-1]
+            transport.close()
+            finalizer.detach()
+            self._closing.pop()
 
     def _first_jobs(self, worker: int) -> deque[Job]:
         """Jobs that ``worker`` runs before its next one: first those of every new worker, if it is one."""
@@ -291,25 +304,33 @@ class SamplerPool:
         done: Callable[[Job, Any], None] | None = None,
         more: Callable[[], Job | None] | None = None,
     ) -> Schedule:
-        if not self._in_use.acquire(blocking=False):
-            raise RuntimeError(
-                "this SamplerPool is in the middle of another call (from another thread, or from inside a callback); "
-                "wait for that one to end, or use a SamplerPool per thread"
-            )
+        token, schedule = object(), None
         try:
+            if self._in_use.setdefault("call", token) is not token:
+                raise RuntimeError(
+                    "this SamplerPool is in the middle of another call (from another thread, or from inside a "
+                    "callback); wait for that one to end, or use a SamplerPool per thread"
+                )
             transport, fresh = self._connect(), self._fresh
             self._schedule = schedule = Schedule(transport, self.config, self._first_jobs, fresh, jobs, done, more)
+            schedule.run()
+            self._leave(token)
+        except BaseException:
+            # Ctrl-C, or a callback raised: workers are in the middle of something, and what they send back would be
+            # taken for the results of the next call. They go; that call starts fresh ones.
             try:
-                schedule.run()
-            except BaseException:
-                # Ctrl-C, or a callback raised: workers are in the middle of something, and what they send back would
-                # be taken for the results of the next call. They go; that call starts fresh ones.
-                self._shut()
-                raise
-        finally:
-            self._schedule = None
-            self._in_use.release()
+                if schedule is not None:
+                    self._shut()
+            finally:
+                self._leave(token)
+            raise
         return schedule
+
+    def _leave(self, token: object) -> None:
+        """End the call of ``token``, if it is the one that is running."""
+        if self._in_use.get("call") is token:
+            self._schedule = None
+            del self._in_use["call"]
 
 
 class _NumberedRuns:

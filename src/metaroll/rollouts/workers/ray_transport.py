@@ -48,6 +48,7 @@ class RayWorker:
         sys.path.extend(path for path in paths if path not in sys.path)
         there = folder is not None and os.path.isdir(folder)  # it need not be on another machine
         self._processes = ProcessTransport(1, folder if there else None)
+        self._processes.start()
 
     def run(self, blob: bytes) -> tuple[str, Any]:
         """Kind and payload of an ``Event``."""
@@ -100,13 +101,11 @@ class RayTransport:
         self._ray = self._session.ray
         self._folder = self._session.folder
         self._closed = False
-        try:
-            room = self._session.free_cpus  # once: what has just been claimed is not known there yet
-            for worker in range(num_workers):
-                self._start(worker, reserves=worker + 1 <= room)
-        except BaseException:
-            self.close()
-            raise
+
+    def start(self) -> None:
+        room = self._session.free_cpus  # once: what has just been claimed is not known there yet
+        for worker in range(self.num_workers):
+            self._start(worker, reserves=worker + 1 <= room)
 
     def send(self, worker: int, blob: bytes) -> None:
         self._check_alive()

@@ -59,6 +59,10 @@ class Transport(Protocol):
     starts: list[int]
     """Number of starts of each worker."""
 
+    def start(self) -> None:
+        """Start all workers, once."""
+        ...
+
     def send(self, worker: int, blob: bytes) -> None: ...
 
     def wait(self, timeout: float) -> list[Event]: ...
@@ -80,6 +84,9 @@ class SerialTransport:
         self.starts = [1]
         self._queue: deque[bytes] = deque()
         self._begun: float | None = None
+
+    def start(self) -> None:
+        pass
 
     def send(self, worker: int, blob: bytes) -> None:
         self._queue.append(blob)
@@ -107,15 +114,24 @@ class SerialTransport:
 
 
 class _Worker:
-    """One worker process with its socket, its heartbeat page and half-received bytes."""
+    """One worker process with its socket, its heartbeat page and half-received bytes.
 
-    def __init__(self, folder: str | None) -> None:
-        ours, theirs = socket.socketpair()
-        self.heartbeat_file = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
-        self.heartbeat_file.write(bytes(mmap.PAGESIZE))
-        self.heartbeat_file.flush()
-        fds = (theirs.fileno(), self.heartbeat_file.fileno())
-        try:
+    Args:
+        folder: Its working directory.
+        opened: Gets what ends the process, and closes what belongs to it; also where Ctrl-C comes amid the start.
+    """
+
+    def __init__(self, folder: str | None, opened: contextlib.ExitStack) -> None:
+        self.socket, theirs = socket.socketpair()
+        opened.callback(self.socket.close)
+        opened.callback(self._end_process)
+        with theirs:
+            self.heartbeat_file = opened.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - it is entered
+            self.heartbeat_file.write(bytes(mmap.PAGESIZE))
+            self.heartbeat_file.flush()
+            self.heartbeat = BeatReader(self.heartbeat_file.fileno())
+            opened.callback(self.heartbeat.close)
+            fds = (theirs.fileno(), self.heartbeat_file.fileno())
             self.process = ChildProcess(
                 "metaroll.rollouts.workers.worker_main:main",
                 [str(fd) for fd in fds],
@@ -123,27 +139,17 @@ class _Worker:
                 folder=folder,
                 pass_fds=fds,
             )
-        except BaseException:
-            ours.close()
-            self.heartbeat_file.close()
-            raise
-        finally:
-            theirs.close()
-        ours.setblocking(False)
-        self.socket = ours
-        self.heartbeat = BeatReader(self.heartbeat_file.fileno())
+        self.socket.setblocking(False)
         self.started = time.monotonic()
         self.last_sign = self.started
         self.out: deque[memoryview] = deque()
-        self.incoming = Incoming(ours, self.process.pid)
+        self.incoming = Incoming(self.socket, self.process.pid)
         self.number = 0
         """Of the last command."""
 
-    def release(self) -> None:
-        """After its process has ended."""
-        self.socket.close()
-        self.heartbeat.close()
-        self.heartbeat_file.close()
+    def _end_process(self) -> None:
+        if "process" in vars(self):
+            self.process.end()
 
 
 class ProcessTransport:
@@ -162,14 +168,14 @@ class ProcessTransport:
         self._owner = os.getpid()
         self._selector = selectors.DefaultSelector()
         self._workers: list[_Worker | None] = [None] * num_workers
+        self._opened = [contextlib.ExitStack() for _ in range(num_workers)]
+        """What belongs to each worker, from the beginning of its start on."""
         self._busy = [False] * num_workers
         self.starts = [0] * num_workers
-        try:
-            for worker in range(num_workers):
-                self._start(worker)
-        except BaseException:
-            self.close()
-            raise
+
+    def start(self) -> None:
+        for worker in range(self.num_workers):
+            self._start(worker)
 
     def send(self, worker: int, blob: bytes) -> None:
         if self._workers[worker] is None:  # lost while it was idle
@@ -232,23 +238,22 @@ class ProcessTransport:
 
     def _start(self, worker: int) -> None:
         there = self._folder is not None and os.path.isdir(self._folder)
-        child = _Worker(self._folder if there else None)
+        child = _Worker(self._folder if there else None, self._opened[worker])
         self.starts[worker] += 1
-        self._workers[worker] = child
         self._busy[worker] = False
         self._selector.register(child.socket, selectors.EVENT_READ, worker)
+        self._workers[worker] = child
 
     def _drop(self, *workers: int) -> None:
         children = [child for worker in workers if (child := self._workers[worker]) is not None]
+        end_all([child.process for child in children])  # first: after Ctrl-C another call does what is left to do
+        for child in children:
+            with contextlib.suppress(KeyError, ValueError):  # it was unregistered by that call
+                self._selector.unregister(child.socket)
         for worker in workers:
             self._workers[worker] = None
             self._busy[worker] = False
-        for child in children:
-            if child.socket.fileno() >= 0:
-                self._selector.unregister(child.socket)
-        end_all([child.process for child in children])
-        for child in children:
-            child.release()
+            self._opened[worker].close()
 
     def _lost(self, worker: int) -> Event:
         # The socket closes a moment before the exit status is available.

@@ -210,13 +210,16 @@ class RolloutSource:
         is_current = parameters is not None and engine.policy is self.agent
         own = None if is_current else use_policy(engine, self.agent)
         before_opening, opened = self._live_state, self._live is None
-        if self._live is None:
-            self._live = self._opened(engine, request)
+        live = self._live
+        if live is None:
+            live, described = self._opened(engine, request)
+            # In one statement, since Ctrl-C may come between two: the state must not be lost.
+            self._live, self._live_request, self._live_described, self._live_state = live, request, described, None
         for name, value, before in zip(request._fields, request, self._live_request or request, strict=True):
             if value is not before and value != before:
                 raise ValueError(f"{name} must stay as in the calls of advance before, {before!r}, got {value!r}")
         try:
-            return self._live.advance(num_steps, own if parameters is None else parameters, actions=actions)
+            return live.advance(num_steps, own if parameters is None else parameters, actions=actions)
         except ValueError as error:
             if opened and not isinstance(error, RolloutError):  # bad input: not even the number of slots is fixed yet
                 self.load_live_state(before_opening)
@@ -230,11 +233,12 @@ class RolloutSource:
 
     def load_live_state(self, state: Mapping[str, Any] | None) -> None:
         """The next ``advance`` continues the rollouts of ``live_state``."""
-        if self._live is not None:
-            self._live.close()
-        self._live, self._live_state = None, state
+        live, self._live, self._live_state = self._live, None, state
+        if live is not None:
+            live.close()
 
-    def _opened(self, engine: RolloutEngine, request: LiveRequest) -> Collection:
+    def _opened(self, engine: RolloutEngine, request: LiveRequest) -> tuple[Collection, dict[str, Any]]:
+        """The collection, and the description of its arguments."""
         num_slots, state = request.num_slots, self._live_state
         if state is not None and state["num_slots"] != num_slots:
             raise ValueError(f"num_slots must be {state['num_slots']} as in the run so far, got {num_slots}")
@@ -247,8 +251,7 @@ class RolloutSource:
         live = engine.open(plans, num_slots)
         if state is not None:
             live.load_state_dict(state)
-        self._live_request, self._live_described, self._live_state = request, here, None
-        return live
+        return live, here
 
     def _training_engine(self) -> RolloutEngine:
         if self._engine is None:
