@@ -25,29 +25,45 @@ def is_interrupted(
     """
     lines = 0
 
+    def count(_: Any) -> None:
+        nonlocal lines
+        lines += 1
+        if lines == at:
+            raise error
+
+    try:
+        _traced(call, modules, count)
+    except error:
+        return True
+    assert lines < at, "the error was lost"
+    return False
+
+
+def last_times(call: Callable[[], object], modules: tuple[str, ...]) -> list[int]:
+    """For each line of ``modules`` that ``call()`` runs: the number, from 1, of the last time among all lines run."""
+    lines: list[tuple[str, int]] = []
+    _traced(call, modules, lambda frame: lines.append((frame.f_code.co_filename, frame.f_lineno)))
+    return sorted({line: number for number, line in enumerate(lines, start=1)}.values())
+
+
+def _traced(call: Callable[[], object], modules: tuple[str, ...], on_line: Callable[[Any], None]) -> None:
     @functools.cache
     def is_traced(path: str) -> bool:
         return any(part in path.replace(os.sep, "/") for part in modules)
 
     def trace(frame: Any, event: str, _: Any) -> Any:
-        nonlocal lines
         if not is_traced(frame.f_code.co_filename):
             return None
-        lines += event == "line"
-        if event == "line" and lines == at:
-            raise error
+        if event == "line":
+            on_line(frame)
         return trace
 
     before = sys.gettrace()
     sys.settrace(trace)
     try:
         call()
-    except error:
-        return True
     finally:
         sys.settrace(before)
-    assert lines < at, "the error was lost"
-    return False
 
 
 class NamespaceTransport:

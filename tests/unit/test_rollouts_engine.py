@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from engine_envs import Drift, SetDrift, Trouble
-from interruptions import NamespaceTransport, is_interrupted
+from interruptions import NamespaceTransport, is_interrupted, last_times
 
 from metaroll.data.compare import rollouts_equal, trees_equal
 from metaroll.data.rollouts import Rollouts
@@ -490,12 +490,11 @@ def test_ctrl_c_at_any_statement_is_ctrl_c_and_the_engine_stays_exact():
     few = [RolloutPlan(index=i, seed=(3, 1, i), max_steps=2) for i in range(2)]
     with RolloutEngine(PointRobotEnv, policy) as engine:
         expected = engine.run(few)
-        at, stopped = 1, True
-        while stopped:
-            stopped = is_interrupted(lambda: engine.run(few), at, ("/rollouts/engine/",))
+        places = last_times(lambda: engine.run(few), ("/rollouts/engine/",))
+        assert len(places) > 200
+        for at in places:
+            assert is_interrupted(lambda: engine.run(few), at, ("/rollouts/engine/",))
             assert same(engine.run(few), expected), at
-            at += 1
-        assert at > 300
 
 
 class Uphill(PointRobotEnv):
@@ -526,15 +525,15 @@ def test_ctrl_c_at_any_statement_between_workers_leaves_all_or_nothing_changed(m
         engine.run(few, others)
 
     with RolloutEngine(PointRobotEnv, policy, num_workers=2) as engine:
-        at, stopped = 1, True
-        while stopped:
+        engine.run(few, values)
+        places = last_times(lambda: change(engine), PARENT)
+        assert len(places) > 80
+        for at in places:
             engine.set_env(PointRobotEnv)
             engine.run(few, values)
-            stopped = is_interrupted(lambda: change(engine), at, PARENT)
+            assert is_interrupted(lambda: change(engine), at, PARENT)
             assert same(engine.run(few, values), expected[engine.env]), at
             assert NamespaceTransport.living == 2
-            at += 1
-        assert at > 200
     assert NamespaceTransport.living == 0
 
 

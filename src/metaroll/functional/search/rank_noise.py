@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.stats import rankdata
 
 __all__ = ["ACCEPTED_CHANGE", "rank_noise"]
 
@@ -23,6 +22,8 @@ def rank_noise(fitness: np.ndarray, again: np.ndarray, theta: float = ACCEPTED_C
         again: Second values of the first M of them ``(M,)``, M at least 1; the others are assumed unchanged.
         theta: See ``ACCEPTED_CHANGE``.
     """
+    from scipy.stats import rankdata  # here: it loads slowly, and searches without this noise do not need it
+
     count, twice = len(fitness), len(again)
     first, second = fitness, np.concatenate([again, fitness[twice:]])
     ranks = rankdata(np.nan_to_num(np.concatenate([first, second]), nan=-np.inf), method="ordinal").astype(float)
