@@ -277,3 +277,23 @@ def test_a_last_choice_is_seen_one_hot():
     log_prob, _ = policy.evaluate_actions(rows, taken)
     expected = np.take_along_axis(infos["prob"], taken[:, 1:].numpy(), axis=1)[:, 0]
     np.testing.assert_allclose(log_prob[:, 1].exp().detach(), expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("policy", [GaussianMLPPolicy, TanhGaussianMLPPolicy])
+@pytest.mark.parametrize(
+    ("sizes", "error", "text"),
+    [
+        ((2.5,), TypeError, r"hidden_sizes\[0\] .* got 2.5"),
+        ((8, 0), ValueError, r"hidden_sizes\[1\] .* got 0"),
+        (64, TypeError, "hidden_sizes must be a sequence .* got 64"),
+        ("a", TypeError, "hidden_sizes must be a sequence .* got 'a'"),
+    ],
+)
+def test_widths_that_are_none_are_refused(policy: Any, sizes: Any, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        policy(SPEC, hidden_sizes=sizes)
+
+
+def test_a_deviation_that_is_no_number_is_refused() -> None:
+    with pytest.raises(TypeError, match="init_std must be a number"):
+        GaussianMLPPolicy(SPEC, init_std="a")

@@ -299,7 +299,7 @@ def test_a_service_of_ones_own_is_saved_and_restored(tmp_path: Path) -> None:
             self.record, self.waited = max(self.record, metrics["score"]), 0 if better else self.waited + 1
 
         def stop_reason(self, runner: Any) -> str | None:
-            return f"no record since {self.waited} epochs" if self.waited >= 2 else None
+            return f"no record for {self.waited} epochs" if self.waited >= 2 else None
 
         def state_dict(self) -> dict[str, Any]:
             return {"record": self.record, "waited": self.waited}

@@ -12,7 +12,7 @@ from torch import nn
 from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.bodies import Perceptron
 from metaroll.policies.heads import LOG_STD_MAX, LOG_STD_MIN, CategoricalHead, GaussianHead, SquashedHead
-from metaroll.policies.networks import MLP
+from metaroll.policies.networks import MLP, check_widths
 from metaroll.seeding import fresh_seed, torch_generator
 from metaroll.types import EnvSpec
 
@@ -122,6 +122,7 @@ class GaussianMLPPolicy(_Sampling, ActingPolicy):
     ) -> None:
         spec = EnvSpec.from_env(env_spec)
         head = GaussianHead.of(spec, type(self).__name__, init_std, min_std)
+        hidden_sizes = check_widths("hidden_sizes", hidden_sizes)
         body = Perceptron.of((spec.obs_dim, *hidden_sizes, head.width), encoder)
         super().__init__(spec, encoder=encoder, body=body, head=head)
         self.net = MLP(
@@ -219,6 +220,7 @@ class CategoricalMLPPolicy(ActingPolicy):
     ) -> None:
         spec = EnvSpec.from_env(env_spec)
         head = CategoricalHead.of(spec, type(self).__name__, "GaussianMLPPolicy")
+        hidden_sizes = check_widths("hidden_sizes", hidden_sizes)
         body = Perceptron.of((spec.obs_dim, *hidden_sizes, head.width), encoder)
         super().__init__(spec, encoder=encoder, body=body, head=head)
         self.net = MLP(

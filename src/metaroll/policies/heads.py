@@ -18,6 +18,7 @@ import gymnasium
 import numpy as np
 import torch
 
+from metaroll.checks import plain_number
 from metaroll.functional.distributions import (
     ActionDistribution,
     Categorical,
@@ -180,6 +181,7 @@ class GaussianHead(Head):
     def of(cls, env_spec: EnvSpec, policy: str, init_std: float, min_std: float) -> Self:
         """For the actions of ``env_spec``, a Box; ``policy`` is the name for the error."""
         check_box(env_spec, policy)
+        init_std, min_std = plain_number("init_std", init_std), plain_number("min_std", min_std)
         if not 0.0 < min_std <= init_std:
             raise ValueError(f"min_std and init_std must satisfy 0 < min_std <= init_std, got {min_std}, {init_std}")
         return cls(env_spec.act_dim, math.log(min_std))

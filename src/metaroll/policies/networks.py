@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast, final
 
 import gymnasium
@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from metaroll.checks import check_whole, short_name
+from metaroll.checks import check_whole, described, short_name
 from metaroll.errors import ShapeError, unknown_name
 from metaroll.functional.gradients.tanh_mlp import tanh_mlp
 from metaroll.policies.parameters import FlatParameters, stacked_linear
@@ -28,6 +28,7 @@ __all__ = [
     "QFunction",
     "activation_name",
     "check_layers",
+    "check_widths",
     "critics_of",
     "empty_linear",
     "initialize_linear",
@@ -166,6 +167,18 @@ def perceptron(
     return x
 
 
+def check_widths(name: str, value: Any) -> tuple[int, ...]:
+    """``value`` as widths of layers, if it is a sequence of integers of at least 1, which may be empty.
+
+    Raises:
+        TypeError: It is no sequence, or an entry is not an integer; names the argument and the entry.
+        ValueError: An entry is less than 1.
+    """
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise TypeError(f"{name} must be a sequence of integers such as (64, 64), got {described(value)}")
+    return tuple(check_whole(f"{name}[{i}]", width) for i, width in enumerate(value))
+
+
 class MLP(FlatParameters, nn.Module):
     """Multi-layer perceptron ``(..., input_dim) -> (..., output_dim)``.
 
@@ -197,9 +210,8 @@ class MLP(FlatParameters, nn.Module):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
-        sizes = [int(input_dim), *(int(size) for size in hidden_sizes), int(output_dim)]
-        if min(sizes) < 1:
-            raise ValueError(f"input_dim, hidden_sizes and output_dim must be at least 1, got {sizes}")
+        hidden = check_widths("hidden_sizes", hidden_sizes)
+        sizes = [check_whole("input_dim", input_dim), *hidden, check_whole("output_dim", output_dim)]
         if sizes[-1] % output_heads:
             raise ValueError(f"output_dim must be a multiple of output_heads={output_heads}, got {output_dim}")
         self.input_dim, self.output_dim = sizes[0], sizes[-1]
