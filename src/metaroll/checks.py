@@ -18,6 +18,7 @@ from metaroll.errors import LARGEST_COUNT, LARGEST_SEED, DataError, ShapeError, 
 __all__ = [
     "array_of",
     "check_fraction",
+    "check_limit",
     "check_number",
     "check_path",
     "check_seed",
@@ -59,6 +60,18 @@ def check_seed(name: str, value: Any) -> int:
         ValueError: It is negative or too large.
     """
     return check_whole(name, value, 0, LARGEST_SEED)
+
+
+def check_limit(name: str, value: Any) -> None:
+    """Error unless ``value`` is a limit of steps: an integer of at least 1, or infinite.
+
+    Raises:
+        TypeError: It is something else.
+        ValueError: It is below 1.
+    """
+    if isinstance(value, float) and value == math.inf:
+        return
+    check_whole(name, value)
 
 
 def described(value: Any) -> str:
@@ -139,17 +152,17 @@ def is_tensor(value: Any) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-def check_path(name: str, value: Any) -> Path:
-    """``value`` as a path of files, with ``~`` for the home folder.
+def check_path(name: str, value: Any, what: str = "folder") -> Path:
+    """``value`` as the path of a folder or a file (``what``), with ``~`` for the home folder.
 
     Raises:
         TypeError: It is neither text nor a path.
         ValueError: It is empty.
     """
     if not isinstance(value, str | os.PathLike) or isinstance(os.fspath(value), bytes):
-        raise TypeError(f"{name} must be the name of a folder (str or Path), got {described(value)}")
+        raise TypeError(f"{name} must be the name of a {what} (str or Path), got {described(value)}")
     if not os.fspath(value):
-        raise ValueError(f"{name} must be the name of a folder, got an empty text")
+        raise ValueError(f"{name} must be the name of a {what}, got an empty text")
     return Path(value).expanduser()
 
 

@@ -10,6 +10,9 @@ from typing import Any, Literal, NamedTuple, Protocol, Self
 import gymnasium
 import numpy as np
 
+from metaroll.checks import check_limit, check_seed, described
+from metaroll.errors import LARGEST_SEED, shortened
+
 __all__ = [
     "Baseline",
     "Context",
@@ -201,6 +204,22 @@ class TaskNote(EnvUpdate):
 SeedTriple = tuple[int, int, int]
 
 
+def _check_seed_triple(seed: Any) -> None:
+    """Error unless ``seed`` are three seeds, of which some may be ``None``, which counts as 0."""
+    expected = "seed of a RolloutPlan must be three integers of at least 0 (seed, sub_seed, sub_sub_seed) or None"
+    if not isinstance(seed, tuple | list):
+        hint = f"; write ({seed}, 0, 0)" if type(seed) is int and seed >= 0 else ""
+        raise TypeError(f"{expected}, got {described(seed)}{hint}")
+    if len(seed) != 3:
+        raise ValueError(f"{expected}, got {shortened(seed)}")
+    for part in seed:
+        if part is not None and (type(part) is not int or not 0 <= part <= LARGEST_SEED):
+            try:
+                check_seed("seed", part)
+            except (TypeError, ValueError) as error:
+                raise type(error)(f"{expected}, got {shortened(seed)}") from error
+
+
 @dataclass(frozen=True, eq=False)
 class RolloutPlan:
     """Everything that can vary in one rollout; equal plans give bit-identical rollouts.
@@ -250,6 +269,13 @@ class RolloutPlan:
                 f"context of a RolloutPlan must be a dict of arrays, got {type(self.context).__name__}; give "
                 'each array a name, e.g. {"z": array}'
             )
+        limit = self.max_steps
+        if limit is not None and (type(limit) is not int or limit < 1):
+            check_limit("max_steps of a RolloutPlan", limit)
+        if self.seed is not None:
+            _check_seed_triple(self.seed)
+        if type(self.extras) is not dict and not isinstance(self.extras, Mapping):
+            raise TypeError(f"extras of a RolloutPlan must be a dict, got {described(self.extras)}")
 
     @property
     def task(self) -> Any:

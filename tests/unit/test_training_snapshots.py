@@ -14,7 +14,7 @@ import pytest
 from metaroll.data.replay.ring_rows import History, RingRows
 from metaroll.errors import SnapshotError
 from metaroll.training.store.run_store import RunStore
-from metaroll.training.store.snapshots import Snapshotter, latest, load_snapshot, snapshots_of
+from metaroll.training.store.snapshots import SnapshotConfig, Snapshotter, latest, load_snapshot, snapshots_of
 
 MANIFEST = {"algorithm": "Toy", "fingerprint": "x", "metrics_offset": 0}
 
@@ -53,7 +53,7 @@ def test_modes_keep_what_they_say(tmp_path: Path, mode: str, gap: int, kept: lis
 @pytest.mark.parametrize(
     ("mode", "gap", "message"),
     [
-        ("sometimes", 1, "must be one of all, last"),
+        ("lst", 1, "snapshot_mode .*did you mean 'last'"),
         ("last", 2, "'last' needs snapshot_gap=1"),
         ("gap_overwrite", 1, "above 1"),
         ("gap", 0, "at least 1"),
@@ -62,8 +62,9 @@ def test_modes_keep_what_they_say(tmp_path: Path, mode: str, gap: int, kept: lis
 )
 def test_modes_are_validated(tmp_path: Path, mode: str, gap: Any, message: str) -> None:
     """specs/meta.md 5.3"""
-    with pytest.raises((TypeError, ValueError), match=message):
-        Snapshotter(tmp_path, mode, gap)
+    for made in (SnapshotConfig, Snapshotter):
+        with pytest.raises((TypeError, ValueError), match=message):
+            made(tmp_path, mode, gap)
 
 
 @pytest.mark.parametrize(
@@ -87,9 +88,11 @@ def test_the_newest_k_are_kept(tmp_path: Path, mode: str, gap: int, keep_last: i
 @pytest.mark.parametrize(("mode", "gap"), [("all", 1), ("gap", 2), ("none", 1)])
 def test_keep_last_is_refused_where_nothing_is_replaced(tmp_path: Path, mode: str, gap: int) -> None:
     with pytest.raises(ValueError, match=f"keep_last is for snapshot_mode 'last' or .*got 2 with '{mode}'"):
-        Snapshotter(tmp_path, mode, gap, 2)
+        SnapshotConfig(tmp_path, mode, gap, 2)
     with pytest.raises(ValueError, match="keep_last"):
-        Snapshotter(tmp_path, keep_last=0)
+        SnapshotConfig(tmp_path, keep_last=0)
+    with pytest.raises(TypeError, match="snapshot_dir"):
+        SnapshotConfig(3)  # pyright: ignore[reportArgumentType]
 
 
 def test_a_kill_at_any_file_operation_leaves_the_newest_k(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,12 +44,29 @@ def test_a_time_limit_counts_around_an_environment_that_is_not_registered():
 
 
 def test_a_plan_acts_deterministically_in_evaluation_unless_told():
-    with pytest.raises(ValueError, match="index of a RolloutPlan must be at least 0, got -1"):
-        RolloutPlan(index=-1)
-    with pytest.raises(TypeError, match=r"index of a RolloutPlan must be a whole number, got 0\.5"):
-        RolloutPlan(index=0.5)  # pyright: ignore[reportArgumentType]
     assert RolloutPlan(eval=True).acts_deterministically and not RolloutPlan().acts_deterministically
     assert not RolloutPlan(eval=True, deterministic=False).acts_deterministically
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "error"),
+    [
+        ("index", -1, ValueError),
+        ("index", 0.5, TypeError),
+        ("max_steps", 0, ValueError),
+        ("max_steps", 2.5, TypeError),
+        ("max_steps", True, TypeError),
+        ("seed", 3, TypeError),
+        ("seed", "x", TypeError),
+        ("seed", (1, 2), ValueError),
+        ("seed", (1, -2, 3), ValueError),
+        ("seed", (1, "a", 3), TypeError),
+        ("extras", 3, TypeError),
+    ],
+)
+def test_a_plan_checks_its_fields(field, value, error):
+    with pytest.raises(error, match=f"{field} of a RolloutPlan must be"):
+        RolloutPlan(**{field: value})
 
 
 def test_the_plain_update_changes_nothing():

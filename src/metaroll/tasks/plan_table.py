@@ -10,7 +10,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from metaroll.checks import check_seed, described
+from metaroll.checks import described
 from metaroll.functional.philox import integers32, stream_keys
 from metaroll.seeding import fresh_seed
 from metaroll.types import Context, EnvUpdate, Policy, RolloutPlan
@@ -24,7 +24,6 @@ __all__ = [
     "SENSOR_NOISE",
     "START_NOISE",
     "PlanTable",
-    "check_limit",
     "distinct_updates",
     "env_keys",
     "plan_env_seed",
@@ -290,17 +289,7 @@ def resolve_plans(plans: Sequence[RolloutPlan], policy: Policy | None = None) ->
             if not isinstance(plan, RolloutPlan):
                 raise TypeError(f"plans must be a list of RolloutPlan, got {described(plan)} at position {position}")
     columns = _columns_of(resolved)
-    limits, seeds = columns["max_steps"], columns["seed"]
-    for limit in set(limits) - {None}:
-        check_limit(limit, f" in plan {resolved[limits.index(limit)].index}")
-    unseeded = [position for position, seed in enumerate(seeds) if seed is None]
-    if unseeded or set(map(type, seeds)) != {tuple} or set(map(len, seeds)) != {3}:
-        for seed, plan in zip(seeds, resolved, strict=True):
-            if seed is not None and (not isinstance(seed, tuple | list) or len(seed) != 3):
-                raise ValueError(
-                    "seed must be three integers (seed, sub_seed, sub_sub_seed) or None, "
-                    f"got {seed!r} in plan {plan.index}"
-                )
+    unseeded = [position for position, seed in enumerate(columns["seed"]) if seed is None]
     entropy = fresh_seed() if unseeded else 0
     for position in unseeded:
         resolved[position] = resolved[position].with_(seed=(entropy, 0, position))
@@ -311,29 +300,7 @@ def resolve_plans(plans: Sequence[RolloutPlan], policy: Policy | None = None) ->
         columns = _columns_of(resolved)
     table = object.__new__(PlanTable)
     table._fill(resolved, columns)
-    if table.seeds.dtype == object:
-        _check_seeds(table)
     return table
-
-
-def _check_seeds(table: PlanTable) -> None:
-    for index, seed in zip(table.indices.tolist(), table.seeds, strict=True):
-        for part in seed:
-            try:
-                check_seed("seed", part)
-            except (TypeError, ValueError) as error:
-                raise type(error)(
-                    f"seed of plan {index} must be three integers of at least 0, got {tuple(seed)}"
-                ) from error
-
-
-def check_limit(limit: Any, where: str = "") -> None:
-    """``max_steps`` must be a whole number of at least 1, or infinite."""
-    whole = isinstance(limit, int | np.integer) and not isinstance(limit, bool)
-    if not whole and limit != float("inf"):
-        raise TypeError(f"max_steps must be a whole number (or None), got {limit!r}{where}")
-    if limit < 1:
-        raise ValueError(f"max_steps must be at least 1, got {limit}{where}")
 
 
 def plan_env_seeds(plans: Sequence[RolloutPlan]) -> np.ndarray:

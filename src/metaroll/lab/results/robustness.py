@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from metaroll.checks import check_fraction, check_whole
+from metaroll.checks import check_fraction, check_limit, check_whole
 from metaroll.data.folders.atomic_files import write_text
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import unknown_name
@@ -23,7 +23,6 @@ from metaroll.seeding import fresh_seed
 from metaroll.tasks.domain_access import read_domain_params
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.domain_randomizer import RandomDomains
-from metaroll.tasks.plan_table import check_limit
 from metaroll.tasks.updates import layer_with
 from metaroll.training.evaluation.evaluation_metrics import episode_returns, intervals_of_means
 from metaroll.training.store.files import write_json
@@ -157,7 +156,7 @@ def robustness_map(
     check_whole("num_episodes", num_episodes, 1)
     check_fraction("confidence", confidence)
     if max_steps is not None:
-        check_limit(max_steps)
+        check_limit("max_steps", max_steps)
     axes = _checked_grid(grid)
     names, points = list(axes), list(itertools.product(*(values.tolist() for values in axes.values())))
     updates = [DomainParamUpdate(dict(zip(names, point, strict=True))) for point in points]

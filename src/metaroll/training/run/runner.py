@@ -463,11 +463,12 @@ def _make_store(
             f"snapshot_config must be a SnapshotConfig(snapshot_dir, ...) or None, got {described(snapshot_config)}"
         )
     config = SnapshotConfig(*snapshot_config)
-    if run_dir is not None and run_dir.resolve() != Path(config.snapshot_dir).resolve():
+    folder = None if config.snapshot_dir is None else check_path("snapshot_dir", config.snapshot_dir)
+    if run_dir is not None and (folder is None or run_dir.resolve() != folder.resolve()):
         raise ValueError(
-            f"run_dir and snapshot_config.snapshot_dir must be the same folder, got {run_dir} and {config.snapshot_dir}"
+            f"run_dir and snapshot_config.snapshot_dir must be the same folder, got {run_dir} and {folder}"
         )
-    return RunStore(config.snapshot_dir, config.snapshot_mode, config.snapshot_gap, loggers, keep_last=config.keep_last)
+    return RunStore(folder, config.snapshot_mode, config.snapshot_gap, loggers, keep_last=config.keep_last)
 
 
 def _make_evaluator(evaluation: _Evaluation, seed: int) -> Evaluator[Any]:

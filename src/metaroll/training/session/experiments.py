@@ -55,7 +55,7 @@ from metaroll.training.store.loggers import (
     require_wandb,
 )
 from metaroll.training.store.run_folder import kept_paths
-from metaroll.training.store.snapshots import SnapshotConfig, Snapshotter
+from metaroll.training.store.snapshots import SnapshotConfig
 from metaroll.types import EnvUpdate
 
 __all__ = [
@@ -94,7 +94,7 @@ def check_machine(run: RunConfig) -> None:
         require_tensorboard()
     if run.wandb is not None:
         require_wandb()
-    Snapshotter("", run.snapshot_mode, run.snapshot_gap, run.keep_last)
+    SnapshotConfig(None, run.snapshot_mode, run.snapshot_gap, run.keep_last)
     services_of(vars(run))
     _check_device(run.device)
 

@@ -10,10 +10,11 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple, Self
 
-from metaroll.checks import check_whole
-from metaroll.configs.run import SnapshotMode
+from metaroll.checks import check_path
+from metaroll.config import options_of
+from metaroll.configs.run import RunConfig
 from metaroll.configs.table import current_names
 from metaroll.data.doors.plain_files import check_plain_name, damage, file_sum, open_plain, size_of
 from metaroll.data.folders.atomic_files import flush_folder
@@ -49,13 +50,51 @@ _REPLACED = re.compile(r"\.(\d{6,})\.old")
 _TEMPORARY = re.compile(r"\.tmp-(\d{6,})")
 
 
-class SnapshotConfig(NamedTuple):
-    """The folder in which a runner writes snapshots, and those that it keeps (see ``Snapshotter``)."""
+class _SnapshotFields(NamedTuple):
+    snapshot_dir: str | Path | None
+    snapshot_mode: str
+    snapshot_gap: int
+    keep_last: int
 
-    snapshot_dir: str | Path
-    snapshot_mode: str = "last"
-    snapshot_gap: int = 1
-    keep_last: int = 1
+
+class SnapshotConfig(_SnapshotFields):
+    """The folder in which a runner writes snapshots, and those that it keeps (see ``Snapshotter``).
+
+    Args:
+        snapshot_dir: Folder of the run; ``None`` writes nothing.
+        snapshot_mode, snapshot_gap, keep_last: See ``Snapshotter``.
+
+    Raises:
+        TypeError: A value is of another type.
+        ValueError: There is no such mode, a number is too small, or it does not go with the mode.
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls, snapshot_dir: str | Path | None, snapshot_mode: str = "last", snapshot_gap: int = 1, keep_last: int = 1
+    ) -> Self:
+        if snapshot_dir is not None:
+            check_path("snapshot_dir", snapshot_dir)
+        given = {"snapshot_mode": snapshot_mode, "snapshot_gap": snapshot_gap, "keep_last": keep_last}
+        for option in options_of(RunConfig):
+            if option.name in given:
+                option.checked(given[option.name])
+        if snapshot_mode == "last" and snapshot_gap != 1:
+            one = option_text("snapshot_gap", 1)
+            raise ValueError(
+                f"{option_name('snapshot_mode')} 'last' needs {one}, got {snapshot_gap}; use 'gap_overwrite'"
+            )
+        if snapshot_mode == "gap_overwrite" and snapshot_gap == 1:
+            mode, gap = option_name("snapshot_mode"), option_name("snapshot_gap")
+            raise ValueError(f"{mode} 'gap_overwrite' needs {gap} above 1, got 1; use 'last'")
+        if keep_last > 1 and snapshot_mode not in _REPLACING:
+            what = "writes none" if snapshot_mode == "none" else "keeps all that it writes"
+            raise ValueError(
+                f"{option_name('keep_last')} is for {option_name('snapshot_mode')} "
+                f"{' or '.join(map(repr, _REPLACING))}, got {keep_last} with {snapshot_mode!r}, which {what}"
+            )
+        return super().__new__(cls, snapshot_dir, snapshot_mode, snapshot_gap, keep_last)
 
 
 def snapshots_of(run_dir: str | Path) -> dict[int, Path]:
@@ -271,25 +310,8 @@ class Snapshotter:
     def __init__(
         self, snapshot_dir: str | Path, snapshot_mode: str = "last", snapshot_gap: int = 1, keep_last: int = 1
     ) -> None:
-        if snapshot_mode not in get_args(SnapshotMode):
-            known = ", ".join(get_args(SnapshotMode))
-            raise ValueError(f"snapshot_mode must be one of {known}, got {snapshot_mode!r}")
-        check_whole("snapshot_gap", snapshot_gap)
-        if snapshot_mode == "last" and snapshot_gap != 1:
-            one = option_text("snapshot_gap", 1)
-            raise ValueError(
-                f"{option_name('snapshot_mode')} 'last' needs {one}, got {snapshot_gap}; use 'gap_overwrite'"
-            )
-        if snapshot_mode == "gap_overwrite" and snapshot_gap == 1:
-            mode, gap = option_name("snapshot_mode"), option_name("snapshot_gap")
-            raise ValueError(f"{mode} 'gap_overwrite' needs {gap} above 1, got 1; use 'last'")
-        if check_whole("keep_last", keep_last) > 1 and snapshot_mode not in _REPLACING:
-            what = "writes none" if snapshot_mode == "none" else "keeps all that it writes"
-            raise ValueError(
-                f"{option_name('keep_last')} is for {option_name('snapshot_mode')} "
-                f"{' or '.join(map(repr, _REPLACING))}, got {keep_last} with {snapshot_mode!r}, which {what}"
-            )
-        self.snapshot_dir = Path(snapshot_dir)
+        SnapshotConfig(snapshot_dir, snapshot_mode, snapshot_gap, keep_last)  # which checks them
+        self.snapshot_dir = check_path("snapshot_dir", snapshot_dir)
         self.snapshot_mode = snapshot_mode
         self.snapshot_gap = snapshot_gap
         self.keep_last = keep_last
