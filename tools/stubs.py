@@ -95,7 +95,7 @@ def configs_text(source: str) -> str:
     homes: dict[str, str] = _constant(source, "_CONTRIBUTED")
     for node in ast.parse(source).body:
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("metaroll."):
-            homes |= {alias.name: str(node.module) for alias in node.names}
+            homes |= {alias.name: str(node.module) for alias in node.names if alias.asname is None}
     return _names_text("configs", {name: module.removeprefix("metaroll.") for name, module in homes.items()})
 
 

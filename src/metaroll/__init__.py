@@ -4,8 +4,10 @@ Names are loaded when they are first used (PEP 562), so that ``import metaroll``
 """
 
 from importlib import import_module as _import_module
+from sys import _getframe
 from warnings import warn as _warn
 
+from metaroll.exports import missing_attribute as _missing_attribute
 from metaroll.exports import register_simulators as _register_simulators
 
 __version__ = "0.2.0"
@@ -154,17 +156,13 @@ def __getattr__(name: str) -> object:
         _register_simulators()
         return _import_module(f"metaroll.{name}")  # which makes it an attribute
     if name not in _HOME:
-        if not name.startswith("_") and (room := _room_of(name)):
+        if name.startswith("_") or not (room := _room_of(name)):
+            raise _missing_attribute(__name__, name, __all__)
+        if _getframe(1).f_globals.get("__name__") != "importlib._bootstrap":  # which only looks whether it is there
             _warn(
                 f"metaroll.{name} is metaroll.{room}.{name} now, and goes with the next release", DeprecationWarning, 2
             )
-            return getattr(_import_module(f"metaroll.{room}"), name)
-        if name.startswith("_"):  # Python itself asks for many of these
-            raise AttributeError(f"module 'metaroll' has no attribute {name!r}")
-        other_names = _import_module("metaroll.training.algorithms.other_names")
-        rooms = {known: f"{room}.{known}" for known, room in (_names_of_rooms() | _MOVED).items()}
-        text = other_names.unknown_in_module(name, rooms | {known: known for known in _HOME})
-        raise AttributeError(text, name=name)  # without ``obj``, so that Python does not add a suggestion itself
+        return getattr(_import_module(f"metaroll.{room}"), name)
     value = getattr(_import_module(f"metaroll.{_HOME[name]}"), name)
     _register_simulators()
     globals()[name] = value

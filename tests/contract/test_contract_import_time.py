@@ -95,6 +95,12 @@ def test_names_of_rooms_can_be_loaded_from_their_former_place_for_one_release(ro
     assert name not in metaroll.__all__
 
 
+def test_a_from_import_of_a_moved_name_warns_once() -> None:
+    with pytest.warns(DeprecationWarning) as caught:
+        exec("from metaroll import PendulumEnv")
+    assert len(caught) == 1
+
+
 def test_names_that_were_never_in_metaroll_are_not_found_there() -> None:
     for name in ("SACConfig", "check_learner", "GaussianHead"):
         with pytest.raises(AttributeError, match=name):

@@ -842,14 +842,23 @@ def test_a_callback_that_returns_false_ends_learning_after_its_epoch(capsys: pyt
 def test_names_that_are_not_there_are_told_what_is() -> None:
     for name, hint in (
         ("evaluate_policy", r"agent\.evaluate\(\)"),
-        ("make_vec_env", "num_workers=4"),
+        ("make_vec_env", ".*num_workers=4"),
         ("TRPO", r"metaroll\.agent\(algo, env\)"),
         ("RolloutEngin", "did you mean 'RolloutEngine'"),
         ("GausianMLPPolicy", r"did you mean 'policies\.GaussianMLPPolicy'"),
         ("EstimatrConfig", r"did you mean 'configs\.EstimatorConfig'"),
+        ("PPOConfig", r"it is metaroll\.configs\.PPOConfig"),
+        ("polices", "did you mean 'policies'"),
+        ("ppo", "did you mean 'PPO'"),
+        ("sims.Pendulm", "did you mean 'PendulumEnv'"),
+        ("search.PGPE", r"it is metaroll\.contrib\.PGPE"),
+        ("configs.PPOConfg", "did you mean 'PPOConfig'"),
+        ("testing.check_slot", "did you mean 'check_slots'"),
     ):
-        with pytest.raises(AttributeError, match=f"module 'metaroll' has no attribute '{name}': .*{hint}"):
-            getattr(metaroll, name)
+        *room, missing = name.split(".")
+        module = getattr(metaroll, room[0]) if room else metaroll
+        with pytest.raises(AttributeError, match=f"^module '{module.__name__}' has no attribute '{missing}': {hint}"):
+            getattr(module, missing)
     agent = new()
     for name, hint in (("num_timesteps", "metrics.jsonl"), ("action_space", r"agent\.env_spec\.action_space")):
         with pytest.raises(AttributeError, match=f"no attribute '{name}': .*{hint}"):

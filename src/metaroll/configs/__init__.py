@@ -11,6 +11,7 @@ from typing import Any
 from metaroll.configs.evaluation import EvaluationConfig, MetaEvaluationConfig
 from metaroll.configs.inference import InferenceOptions, LoopOptions
 from metaroll.configs.run import RunConfig
+from metaroll.exports import missing_attribute as _missing_attribute
 from metaroll.functional.search.configs import (
     ARSConfig,
     Starts,
@@ -91,7 +92,7 @@ __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
 
 def __getattr__(name: str) -> Any:
     if name not in _CONTRIBUTED:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise _missing_attribute(__name__, name, __all__)
     value = globals()[name] = getattr(import_module(_CONTRIBUTED[name]), name)
     return value
 

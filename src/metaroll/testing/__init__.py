@@ -6,6 +6,7 @@ For environments, policies, searches, samplers and learners of ours and of other
 
 from metaroll.envs.base.checks import check_slots
 from metaroll.errors import ConformanceError
+from metaroll.exports import missing_attribute as _missing_attribute
 from metaroll.rollouts.single.replay import assert_worker_invariant
 from metaroll.testing.learners import check_learner
 from metaroll.testing.policies import check_policy
@@ -21,3 +22,7 @@ __all__ = [
     "check_search",
     "check_slots",
 ]
+
+
+def __getattr__(name: str) -> object:
+    raise _missing_attribute(__name__, name, __all__)

@@ -53,7 +53,7 @@ _MODULE = {
     "evaluate_policy": "agent.evaluate()",
     **dict.fromkeys(("make_vec_env", "DummyVecEnv", "SubprocVecEnv", "VecEnv"), _WORKERS),
     **dict.fromkeys(("VecNormalize", "VecMonitor", "Monitor"), "environments are given as they are: " + _LEARNS),
-    **dict.fromkeys(("A2C", "ARS", "DDPG", "DQN", "SAC", "TD3", "TQC", "TRPO"), _LEARNS),
+    **dict.fromkeys(("A2C", "TRPO"), _LEARNS),
     **dict.fromkeys(("BaseCallback", "CheckpointCallback", "EvalCallback"), _CALLBACK),
     **dict.fromkeys(("train", "learn"), "metaroll.agent(algo, env).learn(100_000)"),
     "make": "gymnasium.make(env), or the name alone: metaroll.agent(algo, env)",
@@ -87,13 +87,27 @@ def unknown_attribute(name: str) -> str:
     return f"an Agent has no attribute {name!r}" + (f": {_METHODS[name]}" if name in _METHODS else "")
 
 
-def unknown_in_module(name: str, known: Mapping[str, str]) -> str:
-    """The hint for an attribute that ``metaroll`` does not have.
+def unknown_in_module(module: str, name: str, known: Mapping[str, str]) -> str:
+    """The text for an attribute that ``metaroll`` or one of its rooms does not have.
 
     Args:
+        module: Name of the module.
         name: The attribute.
-        known: Existing name -> its path within ``metaroll``: ``"PendulumEnv"`` -> ``"sims.PendulumEnv"``.
+        known: Every public name -> its full path: ``"PendulumEnv"`` -> ``"metaroll.sims.PendulumEnv"``.
     """
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
-    hint = _MODULE.get(name) or (f"did you mean {known[near[0]]!r}?" if near else "")
-    return f"module 'metaroll' has no attribute {name!r}" + (f": {hint}" if hint else "")
+    own = [each for each, path in known.items() if path == f"{module}.{each}"]
+    hint = _MODULE.get(name, "")
+    if not hint and name in known:
+        hint = f"it is {known[name]}"
+    elif not hint and (near := _nearest(name, own) or _nearest(name, known)):
+        hint = f"did you mean {known[near].removeprefix(f'{module}.')!r}?"
+    return f"module {module!r} has no attribute {name!r}" + (f": {hint}" if hint else "")
+
+
+def _nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that is most like ``name``, whatever its case; ``None`` if none is."""
+    lowered: dict[str, list[str]] = {}
+    for each in known:
+        lowered.setdefault(each.lower(), []).append(each)
+    near = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.75)
+    return difflib.get_close_matches(name, lowered[near[0]], n=1, cutoff=0.0)[0] if near else None
