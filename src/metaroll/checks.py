@@ -7,9 +7,9 @@ import math
 import os
 import reprlib
 import sys
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,7 +18,9 @@ from metaroll.errors import LARGEST_COUNT, LARGEST_SEED, DataError, ShapeError, 
 __all__ = [
     "array_of",
     "check_fraction",
+    "check_instance",
     "check_limit",
+    "check_list",
     "check_number",
     "check_path",
     "check_seed",
@@ -32,6 +34,8 @@ __all__ = [
     "short_name",
     "takes_arguments",
 ]
+
+T = TypeVar("T")
 
 
 def check_whole(name: str, value: Any, low: int = 1, high: int | None = None) -> int:
@@ -150,6 +154,42 @@ def is_tensor(value: Any) -> bool:
     """Whether ``value`` is a tensor, without loading torch: where there is a tensor, it is loaded."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
+
+
+def check_instance(name: str, value: Any, kind: type[T], expected: str) -> T:
+    """``value``, if it is a ``kind``.
+
+    Raises:
+        TypeError: It is something else; names what is ``expected``.
+    """
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} must be {expected}, got {described(value)}")
+    return value
+
+
+def check_list(name: str, value: Any, entries: str, kind: type[T], hint: str = "") -> list[T]:
+    """``value`` as a list, if it is an iterable of ``kind`` alone; texts and dicts are none.
+
+    Args:
+        name: How messages call it.
+        value: The user's argument.
+        entries: How messages call its entries: "StepSequences".
+        kind: Their class.
+        hint: Added where it is something else.
+
+    Raises:
+        TypeError: It is no list, or an entry is something else.
+    """
+    expected = f"{name} must be a list of {entries}"
+    if isinstance(value, kind) and kind is not object:
+        raise TypeError(f"{expected}, got a single one: put it into a list, [{name.removesuffix('s')}]")
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+        raise TypeError(f"{expected}, got {described(value)}{hint}")
+    listed = list(value)
+    for position, entry in enumerate(listed):
+        if not isinstance(entry, kind):
+            raise TypeError(f"{expected}, got {described(entry)} at position {position}{hint}")
+    return listed
 
 
 def check_path(name: str, value: Any, what: str = "folder") -> Path:

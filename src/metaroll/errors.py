@@ -496,16 +496,20 @@ def command_text(command: str, *words: str | Path) -> str:
     return shlex.join(["metaroll", command, *map(str, words)])
 
 
-def unknown_name(what: str, name: str, known: Iterable[str], *, guess: bool = True) -> UnknownNameError:
+def unknown_name(what: str, name: Any, known: Iterable[str], *, guess: bool = True) -> UnknownNameError:
     """Error for an unknown ``name``: ``unknown environment 'chetah-vel'; did you mean 'cheetah-vel'? Known: ...``.
 
     Without ``guess`` it lists what is known, and no more.
     """
     known = sorted(known)
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5) or [n for n in known if n.lower() == name.lower()]
-    near = near if guess else []
+    near: list[str] = []
+    if guess and isinstance(name, str):
+        same = [each for each in known if each.lower() == name.lower()]
+        near = difflib.get_close_matches(name, known, n=3, cutoff=0.5) or same
     hint = f"; did you mean {' or '.join(repr(n) for n in near)}?" if near else "."
     # A long list would hide the suggestion, if there is one.
     listed = f"{len(known)} names" if near and len(known) > _MOST_LISTED else ", ".join(known)
-    listed, name = (text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}..." for text in (listed, name))
-    return UnknownNameError(f"unknown {what} {name!r}{hint} Known: {listed}")
+    listed, got = (
+        text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}..." for text in (listed, shortened(name))
+    )
+    return UnknownNameError(f"unknown {what} {got}{hint} Known: {listed}")

@@ -12,10 +12,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from metaroll.checks import described
+
 __all__ = [
     "GlobalStates",
     "GlobalStream",
     "as_generator",
+    "as_torch_generator",
     "derive_seed",
     "effective_seed",
     "fresh_seed",
@@ -98,10 +101,36 @@ def derive_seed(*parts: int | str) -> int:
 
 
 def as_generator(generator: np.random.Generator | int | Sequence[int] | None) -> np.random.Generator:
-    """``generator`` itself, one seeded with it, or (``None``) one with fresh entropy."""
+    """``generator`` itself, one seeded with it, or (``None``) one with fresh entropy.
+
+    Raises:
+        TypeError: It is something else.
+        ValueError: It is a negative seed.
+    """
     if isinstance(generator, np.random.Generator):
         return generator
-    return np.random.default_rng(generator)
+    try:
+        return np.random.default_rng(generator)
+    except (TypeError, ValueError) as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(
+            "generator must be a NumPy Generator, a seed (an integer of at least 0) or None, got "
+            f"{described(generator)}"
+        ) from error
+
+
+def as_torch_generator(generator: torch.Generator | None) -> torch.Generator:
+    """``generator`` itself, or (``None``) one with fresh entropy.
+
+    Raises:
+        TypeError: It is something else.
+    """
+    if generator is None:
+        return torch_generator(fresh_seed())
+    if not isinstance(generator, torch.Generator):
+        hint = f"; write torch.Generator().manual_seed({generator})" if type(generator) is int else ""
+        raise TypeError(f"generator must be a torch.Generator or None, got {described(generator)}{hint}")
+    return generator
 
 
 def torch_generator(seed: int, device: str | torch.device = "cpu") -> torch.Generator:

@@ -254,7 +254,7 @@ DAMAGES = {
     "no configuration": (lambda f: (f / "config.yaml").unlink(), "config.yaml is missing: restore it"),
     "empty configuration": (lambda f: (f / "config.yaml").write_text(""), "must have metaroll_run: 1"),
     "no yaml": (lambda f: (f / "config.yaml").write_text("a: [1"), "is not valid YAML"),
-    "bytes": (lambda f: (f / "config.yaml").write_bytes(b"\xff\xfe\x00"), "is no text in UTF-8"),
+    "bytes": (lambda f: (f / "config.yaml").write_bytes(b"\xff\xfe\x00"), "is not valid UTF-8 text"),
     "deep": (lambda f: (f / "config.yaml").write_text("[" * 5000), ""),
     "other version": (lambda f: (f / "config.yaml").write_text("metaroll_run: 99\n"), "another version"),
     "no sections": (lambda f: (f / "config.yaml").write_text("metaroll_run: 1\nalgo: pearl\n"), "lacks env, run"),

@@ -350,7 +350,7 @@ def test_damage_in_any_file_of_a_snapshot_is_one_line_and_touches_nothing(place,
             assert (status, out) == (2, ""), (name, err)
             assert err.startswith("metaroll: error: snapshot 1 cannot be used: ")
             assert name in err
-            assert err.endswith("there is no other snapshot: restore it from a copy, or train again with --out")
+            assert err.endswith("there is no other snapshot; restore this one from a copy, or train again with --out")
             assert contents(place / "r") == before
             (snapshot / name).write_bytes(whole)
 

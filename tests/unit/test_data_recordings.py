@@ -434,13 +434,18 @@ MISTAKES: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: load_rollout("r"), ValueError, ".npz, .csv, .parquet, got"),
     (lambda: load_rollout("r.npz", max_bytes=0), ValueError, "max_bytes"),
     (lambda: save_rollout({}, "r.npz"), TypeError, "rollout must be a StepSequence"),  # type: ignore[arg-type]
-    (lambda: save_rollouts([make(), {}], "new"), TypeError, r"rollouts\[1\]"),  # type: ignore[list-item]
+    (lambda: save_rollouts([make(), {}], "new"), TypeError, "rollouts .* at position 1"),  # type: ignore[list-item]
+    (lambda: save_rollouts(3, "new"), TypeError, "rollouts"),  # type: ignore[arg-type]
+    (lambda: save_rollouts([make()], 3), TypeError, "folder"),  # type: ignore[arg-type]
+    (lambda: load_rollouts(None), TypeError, "folder"),  # type: ignore[arg-type]
+    (lambda: save_rollout(make(), 3), TypeError, "path"),  # type: ignore[arg-type]
+    (lambda: load_rollout(3), TypeError, "path"),  # type: ignore[arg-type]
     (
         lambda: save_rollouts([make(), make(rollout_info=object())], "new"),
         RecordingError,
         r"rollouts\[1\]: rollout_info",
     ),
-    (lambda: save_rollouts(make(), "new"), TypeError, r"rollouts .*; pass \[rollout\]"),
+    (lambda: save_rollouts(make(), "new"), TypeError, r"rollouts .*, \[rollout\]"),
     (lambda: save_rollouts([], "new"), ValueError, "StepSequence"),
 ]
 

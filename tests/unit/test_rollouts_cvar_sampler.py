@@ -95,7 +95,7 @@ def test_bad_rollouts_and_samplers_are_refused():
     """specs/sampling.md 2.1: single continuous rollouts, at least one."""
     with pytest.raises(ValueError, match="at least one rollout, got none"):
         select_cvar([], 0.5)
-    with pytest.raises(TypeError, match="rollouts must be a list of StepSequences, got NoneType"):
+    with pytest.raises(TypeError, match="rollouts must be a list of StepSequences, got None"):
         select_cvar(None, 0.5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="got 2 rollouts at position 1"):
         select_cvar([made(1.0), StepSequence.concat([made(1.0), made(2.0)])], 0.5)

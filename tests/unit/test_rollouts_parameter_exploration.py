@@ -79,7 +79,7 @@ def test_samples_and_results():
     assert isinstance(part, ParameterSamplingResult) and torch.equal(part.parameters, result.parameters[1:])
     assert result[-1].rollouts is result.rollouts[2]
     assert result[3:].parameters.shape == (0, 0) and result[3:].num_rollouts == 0
-    with pytest.raises(TypeError, match="samples must be ParameterSample"):
+    with pytest.raises(TypeError, match="samples must be a list of ParameterSample"):
         ParameterSamplingResult([(1, 2)])  # type: ignore[list-item]
     with pytest.raises(ValueError, match="at least one rollout"):
         _ = ParameterSample(first.params, []).mean_undiscounted_return

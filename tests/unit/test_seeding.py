@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from metaroll.seeding import as_generator, derive_seed, isolated_rng, policy_generator, seed_sequence
+from metaroll.seeding import (
+    as_generator,
+    as_torch_generator,
+    derive_seed,
+    isolated_rng,
+    policy_generator,
+    seed_sequence,
+)
 from metaroll.tasks.plan_table import plan_env_seed
 
 
@@ -67,3 +74,24 @@ def test_as_generator():
     assert as_generator(generator) is generator
     assert as_generator(5).random() == as_generator(5).random()
     assert as_generator(None).random() != as_generator(None).random()
+    torch_generator = torch.Generator()
+    assert as_torch_generator(torch_generator) is torch_generator
+    assert as_torch_generator(None).initial_seed() != as_torch_generator(None).initial_seed()
+
+
+@pytest.mark.parametrize(
+    ("convert", "given", "error"),
+    [
+        (as_generator, "x", TypeError),
+        (as_generator, 2.5, TypeError),
+        (as_generator, torch.Generator(), TypeError),
+        (as_generator, -1, ValueError),
+        (as_torch_generator, "x", TypeError),
+        (as_torch_generator, np.random.default_rng(0), TypeError),
+    ],
+)
+def test_what_is_no_generator_is_refused(convert, given, error):
+    with pytest.raises(error, match=r"generator must be a .* or None, got"):
+        convert(given)
+    with pytest.raises(TypeError, match=r"write torch\.Generator\(\)\.manual_seed\(3\)"):
+        as_torch_generator(3)

@@ -114,5 +114,5 @@ def test_fixed_task_sampler_gives_the_first_in_order() -> None:
         sampler.sample(4)
     with pytest.raises(ValueError, match="updates must"):
         FixedTaskSampler([])
-    with pytest.raises(TypeError, match=r"updates\[0\] must .*dict"):
+    with pytest.raises(TypeError, match=r"updates must .*dict .* at position 0"):
         FixedTaskSampler([{"goal": 1}])  # type: ignore[list-item]

@@ -554,7 +554,7 @@ def test_saving_replaces_saved_agents_only(ppo: metaroll.Agent) -> None:
     assert Path("kept/notes.txt").read_text() == "mine"
     other = new(epochs=1, run_dir="run").learn(progress=False)
     before = learned(Path("run"))
-    with pytest.raises(FileExistsError, match="no folder that an agent was saved in"):
+    with pytest.raises(FileExistsError, match="was not written by agent"):
         ppo.save("run")  # a run of its own, which nobody wants to lose
     assert trees_equal(learned(Path("run")), before)
     assert other.save("run") == Path("run")
@@ -585,7 +585,7 @@ def test_a_saved_agent_that_was_trained_further_is_a_run(ppo: metaroll.Agent) ->
     """Saving replaced it, and the training was lost."""
     ppo.save("kept")
     assert main(["resume", "kept", "--epochs", "2", "--quiet"]) == 0
-    with pytest.raises(FileExistsError, match="no folder that an agent was saved in"):
+    with pytest.raises(FileExistsError, match="was not written by agent"):
         ppo.save("kept")
 
 
@@ -597,7 +597,7 @@ def test_the_copy_that_an_earlier_version_saved_may_be_replaced_unless_it_was_tr
     ppo.save("kept")
     Path("kept/.metaroll").rename("kept/.saved")
     Path("kept/.lock").touch()
-    with pytest.raises(FileExistsError, match="no folder that an agent was saved in"):
+    with pytest.raises(FileExistsError, match="was not written by agent"):
         ppo.save("kept")
 
 

@@ -53,7 +53,7 @@ def named_tuple_type(name: str, fields: tuple[str, ...]) -> type:
     # rename=True, since such a type has fields called _0, _1...; it must not change any other name.
     base = namedtuple("Renamed", fields, rename=True)  # pyright: ignore[reportUntypedNamedTuple]
     if base._fields != fields:
-        raise RecordingError(f"the named tuple {name!r} has fields of impossible names, {fields}")
+        raise RecordingError(f"the named tuple {name!r} has fields with invalid names, {fields}")
 
     def reduce(self: Any) -> tuple[Any, ...]:
         return _make_named_tuple, (name, fields, tuple(self))
@@ -86,7 +86,7 @@ def encode(value: Any, where: str, arrays: dict[str, np.ndarray] | None = None) 
     try:
         return _encode(value, (where,), arrays)
     except RecursionError as error:
-        raise RecordingError(f"{where} cannot be written: it is nested too deeply, or holds itself") from error
+        raise RecordingError(f"{where} cannot be written: it is nested too deeply, or contains itself") from error
 
 
 def _place(path: _Path) -> str:
@@ -172,7 +172,7 @@ def _encode_space(value: gymnasium.Space, path: _Path, arrays: _Arrays) -> Any:
         if isinstance(value, cls):
             return {"$": "space", "plain": _encode({"kind": kind, **describe(value)}, path, arrays)}
     name = type(value).__name__
-    raise RecordingError(f"{_place(path)} cannot be written: {name} is no space of Gymnasium; take it out")
+    raise RecordingError(f"{_place(path)} cannot be written: {name} is not a Gymnasium space; take it out")
 
 
 def _bytes_text(value: bytes) -> str:
@@ -237,7 +237,7 @@ def _decode(value: Any, source: _Source) -> Any:
         raise
     except Exception as error:  # nonsense can raise anything
         raise RecordingError(
-            f"it holds a value of kind {kind!r} that is none ({type(error).__name__}: {str(error)[:200]})"
+            f"it holds an invalid value of kind {kind!r} ({type(error).__name__}: {str(error)[:200]})"
         ) from error
 
 
@@ -258,7 +258,7 @@ def _decode_array(node: dict[str, Any], source: _Source) -> np.ndarray:
 
 def _sizes(shape: Any) -> tuple[int, ...]:
     if not isinstance(shape, list) or any(type(size) is not int or size < 0 for size in shape):
-        raise RecordingError(f"an array has the impossible shape {str(shape)[:100]}")
+        raise RecordingError(f"an array has the invalid shape {str(shape)[:100]}")
     return tuple(shape)
 
 

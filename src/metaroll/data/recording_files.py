@@ -176,9 +176,9 @@ def read_csv(file: BinaryIO, budget: Budget) -> Contents:
         described, known = match[1] + b"}", int(match[2], 16)
     header = read_header(described, budget)
     if not data.endswith(b"\n"):
-        raise RecordingError("its last line has no end: it was cut off")
+        raise RecordingError("its last line is incomplete: the file is truncated")
     if known is not None and known != zlib.crc32(data, zlib.crc32(described)):
-        raise RecordingError("it is damaged (its checksum differs from the one that was written down)")
+        raise RecordingError("it is damaged (checksum mismatch)")
     names, *rows = parse_csv(data.decode("utf-8", errors=_ERRORS), budget.beside(), lines_before=1)
     columns = _expected_columns(header, len(rows), len(names), budget)
     for name, column in zip(names, columns, strict=True):
@@ -302,7 +302,7 @@ def _expected_columns(header: Mapping[str, Any], num_rows: int, num_columns: int
     bounds = header["rollout_bounds"]
     rows = header["length"] + (0 if bounds is None else len(bounds) - 1)
     if rows != num_rows:
-        raise RecordingError(f"it must have {rows} rows, it has {num_rows}: it was cut off, or rows were added")
+        raise RecordingError(f"it must have {rows} rows, but has {num_rows}: it is truncated, or rows were added")
     specs = list(iterate_specs(header))
     count = len(FLAGS) + sum(math.prod(_simple_type(*_entry_type(spec))[1]) for spec in specs)
     if count != num_columns:
@@ -330,7 +330,7 @@ def _presence(spec: Mapping[str, Any], layout: RowLayout) -> np.ndarray:
 def _entry_type(spec: Mapping[str, Any]) -> tuple[np.dtype, tuple[int, ...]]:
     shape = tuple(spec["item_shape"])
     if any(type(size) is not int or size < 0 for size in shape):
-        raise RecordingError(f"the entries of {spec['name']!r} have the impossible shape {shape}")
+        raise RecordingError(f"the entries of {spec['name']!r} have the invalid shape {shape}")
     return np.dtype(spec["dtype"]), shape
 
 

@@ -188,7 +188,7 @@ def from_recording(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) 
         rollout_info=header["rollout_info"],
     )
     if len(rollout) != header["length"]:
-        raise RecordingError(f"its header speaks of {header['length']} steps, its rewards are {len(rollout)}")
+        raise RecordingError(f"its header declares {header['length']} steps, but it has {len(rollout)} rewards")
     for name, value in fields.items():
         rollout.add_data(name, value)
     rollout._finals = finals

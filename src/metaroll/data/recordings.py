@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from metaroll.checks import check_whole
+from metaroll.checks import check_path, check_whole
 from metaroll.data.doors.budget import MAX_BYTES, Budget
 from metaroll.data.doors.plain_files import damage, open_plain, size_of
 from metaroll.data.folders.atomic_files import write_files
@@ -28,6 +28,7 @@ from metaroll.data.recording_files import (
     read_parquet,
 )
 from metaroll.data.recording_format import from_recording, to_recording
+from metaroll.data.rollouts import listed_rollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import RecordingError, command_text, option_text
 
@@ -64,7 +65,7 @@ def save_rollout(rollout: StepSequence, path: str | Path, overwrite: bool = Fals
         RecordingError: The file cannot carry something in the rollout, or cannot be written. It is as it was before.
         FileExistsError: The file exists.
     """
-    path = Path(path)
+    path = check_path("path", path, "file")
     writer = _prepare(rollout, path.suffix)
     if not path.parent.is_dir():
         raise RecordingError(f"{path} cannot be written: there is no folder {path.parent}; make it first")
@@ -89,7 +90,7 @@ def load_rollout(path: str | Path, *, max_bytes: int = MAX_BYTES) -> StepSequenc
         RecordingError: The file is damaged, of a newer version, no recorded rollout, or takes too much memory.
         FileNotFoundError: There is no such file.
     """
-    path = Path(path)
+    path = check_path("path", path, "file")
     read, limit = _kind(path.suffix)[1], check_whole("max_bytes", max_bytes)
     with damage(path, RecordingError), open_plain(path) as file:
         budget = Budget.of_file(size_of(file), _LARGEST_FACTOR, limit, "if you trust it, pass a larger max_bytes")
@@ -116,11 +117,7 @@ def save_rollouts(
         TypeError: ``rollouts`` is a single one, or holds something else.
         ValueError: There is none, or no such kind of file.
     """
-    if isinstance(rollouts, StepSequence):
-        raise TypeError(
-            "rollouts must be a list of StepSequences, got a single one; pass [rollout], or use save_rollout"
-        )
-    folder, rollouts = Path(folder), list(rollouts)
+    folder, rollouts = check_path("folder", folder), listed_rollouts(rollouts)
     if not rollouts:
         raise ValueError("rollouts must hold at least one StepSequence, got none")
     width = max(4, len(str(len(rollouts) - 1)))
@@ -154,7 +151,7 @@ def load_rollouts(folder: str | Path, *, max_bytes: int = MAX_BYTES) -> list[Ste
         FileNotFoundError: There is no such folder.
         NotADirectoryError: It is a file: a log, which has to be imported first.
     """
-    folder = Path(folder)
+    folder = check_path("folder", folder)
     if not folder.is_dir():
         if folder.is_file():
             raise NotADirectoryError(

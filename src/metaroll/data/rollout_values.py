@@ -11,6 +11,7 @@ import torch
 from metaroll.data.compare import trees_equal
 from metaroll.data.data_format import Array, cast_floats, cat_arrays, check_data_format, iterate_leaves, to_format
 from metaroll.data.final_entries import final_rows
+from metaroll.data.rollouts import listed_rollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import DataError, ShapeError
 from metaroll.functional.advantages import gae
@@ -52,7 +53,7 @@ def discounted_values(rollouts: Sequence[StepSequence], gamma: float, data_forma
     Raises:
         ValueError: There is no rollout, or ``gamma`` is not a number.
     """
-    rollouts = [rollouts] if isinstance(rollouts, StepSequence) else list(rollouts)
+    rollouts = [rollouts] if isinstance(rollouts, StepSequence) else listed_rollouts(rollouts)
     if not rollouts:
         raise ValueError("rollouts must hold at least one StepSequence, got none")
     fmt = rollouts[0].data_format if data_format is None else check_data_format(data_format)
@@ -126,8 +127,8 @@ def check_act_equal(
     """
     if isinstance(rollout_1, StepSequence) != isinstance(rollout_2, StepSequence):
         raise TypeError("compare a rollout with a rollout, or a list of them with a list")
-    first = [rollout_1] if isinstance(rollout_1, StepSequence) else list(rollout_1)
-    second = [rollout_2] if isinstance(rollout_2, StepSequence) else list(rollout_2)
+    first = [rollout_1] if isinstance(rollout_1, StepSequence) else listed_rollouts(rollout_1, "rollout_1")
+    second = [rollout_2] if isinstance(rollout_2, StepSequence) else listed_rollouts(rollout_2, "rollout_2")
     if len(first) != len(second):
         raise ShapeError(f"both lists must hold the same number of rollouts, got {len(first)} and {len(second)}")
     name = "actions_applied" if check_applied else "actions"
@@ -135,7 +136,6 @@ def check_act_equal(
 
 
 def _field(rollout: StepSequence, name: str) -> dict[tuple[Any, ...], np.ndarray]:
-    _check_rollout("rollouts to compare", rollout)
     return {path: np.asarray(to_format(leaf, "numpy")) for path, leaf in iterate_leaves(rollout.get_data_values(name))}
 
 

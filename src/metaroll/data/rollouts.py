@@ -9,7 +9,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from metaroll.checks import described, row_numbers
+from metaroll.checks import check_list, described, row_numbers
 from metaroll.data.data_format import iterate_leaves, map_leaves, to_format
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import ShapeError, unknown_name
@@ -173,17 +173,7 @@ def listed_rollouts(rollouts: Iterable[StepSequence], name: str = "rollouts") ->
     Raises:
         TypeError: It is one rollout alone, or holds something else.
     """
-    if isinstance(rollouts, StepSequence):
-        raise TypeError(f"{name} must be a list of StepSequences, got a single one: put it into a list, [rollout]")
-    if isinstance(rollouts, str | bytes) or not isinstance(rollouts, Iterable):
-        raise TypeError(
-            f"{name} must be a list of StepSequences (load_log and load_rollouts return one), got {rollouts!r}"
-        )
-    listed = list(rollouts)
-    for place, one in enumerate(listed):
-        if not isinstance(one, StepSequence):
-            raise TypeError(f"{name} must hold StepSequences, got {type(one).__name__} at position {place}")
-    return listed
+    return check_list(name, rollouts, "StepSequences", StepSequence, "; load_log and load_rollouts return one")
 
 
 class Rollouts(Sequence[StepSequence]):

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, overload
 
 import numpy as np
 
-from metaroll.checks import check_whole
+from metaroll.checks import check_list, check_whole
 from metaroll.data.compare import trees_equal
 from metaroll.data.data_format import Array, check_data_format, infer_format, iterate_leaves, map_leaves, to_format
 from metaroll.data.field_changes import PADDED, pad_flags, pad_leaf, padding_mask, process_fields
@@ -221,14 +221,10 @@ class StepSequence(StepStorage, Sequence[Step]):
             TypeError: ``parts`` is a single sequence, or holds something else.
             ValueError: There is no part.
         """
-        if isinstance(parts, StepSequence):
-            raise TypeError("parts must be a list of StepSequences, got a single one; pass [rollout]")
-        parts = list(parts)
+        parts = check_list("parts", parts, "StepSequences", StepSequence)
         if not parts:
             raise ValueError("parts must hold at least one StepSequence, got none")
         for i, other in enumerate(parts):
-            if not isinstance(other, StepSequence):
-                raise TypeError(f"parts must be StepSequences, part {i} is a {type(other).__name__}")
             odd = set(parts[0]._names) ^ set(other._names)
             if odd:
                 raise DataError(

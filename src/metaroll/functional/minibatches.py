@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from metaroll.checks import check_whole
+from metaroll.checks import check_whole, described
 from metaroll.seeding import as_generator
 
 __all__ = [
@@ -84,6 +84,8 @@ def gen_ordered_batches(inp: Iterable[Any], batch_size: int) -> Iterator[list[An
         ValueError: ``batch_size`` is below 1.
     """
     size = check_whole("batch_size", batch_size)
+    if not isinstance(inp, Iterable):
+        raise TypeError(f"inp must be a list of samples, or give them one by one, got {described(inp)}")
     samples = iter(inp)
     return iter(lambda: list(islice(samples, size)), [])
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from scipy.special import log_ndtr, ndtr, ndtri
 
-from metaroll.checks import array_of, check_whole, described, plain_number
+from metaroll.checks import array_of, check_list, check_whole, described, plain_number
 from metaroll.errors import ShapeError, unknown_name
 from metaroll.seeding import as_generator
 
@@ -167,11 +167,9 @@ class Prior:
     """
 
     def __init__(self, marginals: Iterable[Marginal]) -> None:
-        self.marginals = tuple(marginals)
+        hint = "; as_prior takes other forms"
+        self.marginals = tuple(check_list("marginals", marginals, "Marginals", Marginal, hint))
         """The distributions, one for each parameter."""
-        for marginal in self.marginals:
-            if not isinstance(marginal, Marginal):
-                raise TypeError(f"marginals must be Marginals, got {described(marginal)}; as_prior takes other forms")
         names = [marginal.name for marginal in self.marginals]
         if not names:
             raise ValueError("a prior must have at least one parameter, got none")

@@ -7,6 +7,7 @@ from typing import final
 import torch
 from torch import nn
 
+from metaroll.checks import check_instance
 from metaroll.functional.series.features import constant_features, feature_scale
 
 __all__ = ["FeatureStandardizer"]
@@ -38,6 +39,7 @@ class FeatureStandardizer(nn.Module):
 
     def __init__(self, features: torch.Tensor) -> None:
         super().__init__()
+        check_instance("features", features, torch.Tensor, "a tensor (R, F)")
         shift, scale = feature_scale(features.detach())
         self.register_buffer("shift", shift)
         self.register_buffer("scale", scale)

@@ -21,7 +21,7 @@ from metaroll.policies.gaussian import TanhGaussianMLPPolicy
 from metaroll.policies.networks import MLP
 from metaroll.policies.parameters import FlatParameters
 from metaroll.policies.scaling import ActionScaling
-from metaroll.seeding import fresh_seed, torch_generator
+from metaroll.seeding import as_torch_generator, fresh_seed, torch_generator
 from metaroll.types import Context, Policy, PolicyInfo, PolicyState
 
 __all__ = ["ContextConditionedPolicy"]
@@ -122,7 +122,7 @@ class ContextConditionedPolicy(Policy, FlatParameters, nn.Module):
         if not self.use_information_bottleneck:
             self.z = self.z_means
             return
-        generator = self._generator if generator is None else generator
+        generator = self._generator if generator is None else as_torch_generator(generator)
         # Drawn on the generator's device: the same numbers on any device of the policy.
         noise = torch.randn(self.z_means.shape, generator=generator, device=generator.device).to(self.z_means)
         self.z = self.z_means + self.z_vars.sqrt() * noise
@@ -272,7 +272,7 @@ class ContextConditionedPolicy(Policy, FlatParameters, nn.Module):
             raise ShapeError(
                 f"obs must be (X, b, O) and context (X, N, C), got {tuple(obs.shape)} and {tuple(context.shape)}"
             )
-        generator = self._generator if generator is None else generator
+        generator = self._generator if generator is None else as_torch_generator(generator)
         self.infer_posterior(context, generator)
         task_z = self.z.repeat_interleave(obs.shape[1], dim=0)
         rows = torch.cat((obs.reshape(-1, obs.shape[-1]), task_z.detach()), dim=-1)
@@ -385,7 +385,7 @@ class ContextConditionedPolicy(Policy, FlatParameters, nn.Module):
             )
         if self.info.recurrent:
             raise TypeError("the inner policy is recurrent: call act, which takes and returns its state")
-        generator = self._generator if generator is None else generator
+        generator = self._generator if generator is None else as_torch_generator(generator)
         shape = (1, self.noise_dim)
         draw = torch.rand if self.noise_kind == "uniform" else torch.randn
         noise = draw(shape, generator=generator, device=generator.device).cpu().numpy()

@@ -16,7 +16,7 @@ from torch import nn
 from metaroll.checks import check_whole
 from metaroll.errors import ShapeError, option_name
 from metaroll.policies.networks import Critics, empty_linear, initialize_linear
-from metaroll.seeding import fresh_seed, torch_generator
+from metaroll.seeding import as_torch_generator
 from metaroll.types import EnvSpec, flat_dim
 
 __all__ = [
@@ -125,7 +125,7 @@ class ImageEncoder(nn.Module):
 
     def reinitialize(self, generator: torch.Generator | None = None) -> None:
         """Reinitialize all weights in place; ``None`` means fresh entropy."""
-        generator = torch_generator(fresh_seed()) if generator is None else generator
+        generator = as_torch_generator(generator)
         parts: list[Any] = [*self.convolutions, self.layer]
         for part in parts:
             flat = empty_linear(part.weight[0].numel(), len(part.weight))
@@ -173,7 +173,7 @@ class ObservationEncoder(nn.Module):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
-        generator = torch_generator(fresh_seed()) if generator is None else generator
+        generator = as_torch_generator(generator)
         parts = [part for part in _leaves(space) if flat_dim(part)]
         if not parts:
             raise ValueError(f"space must have numbers to see, got {space}")

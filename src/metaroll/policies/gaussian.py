@@ -13,7 +13,7 @@ from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.bodies import Perceptron
 from metaroll.policies.heads import LOG_STD_MAX, LOG_STD_MIN, CategoricalHead, GaussianHead, SquashedHead
 from metaroll.policies.networks import MLP, check_widths
-from metaroll.seeding import fresh_seed, torch_generator
+from metaroll.seeding import as_torch_generator
 from metaroll.types import EnvSpec
 
 __all__ = [
@@ -50,8 +50,7 @@ TanhGaussianSample = GaussianSample
 
 def draw_normal(like: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
     """Standard normal numbers of the shape of ``like``, drawn on the generator's device (``None``: fresh entropy)."""
-    if generator is None:
-        generator = torch_generator(fresh_seed())
+    generator = as_torch_generator(generator)
     drawn = torch.randn(like.shape, generator=generator, device=generator.device, dtype=like.dtype)
     return drawn.to(like.device)
 

@@ -19,7 +19,7 @@ from metaroll.policies.gaussian import LAST_GAIN
 from metaroll.policies.heads import LOG_STD_MAX, LOG_STD_MIN, CategoricalHead, GaussianHead, SquashedHead
 from metaroll.policies.networks import MLP, empty_linear, initialize_linear
 from metaroll.policies.parameters import stacked_linear
-from metaroll.seeding import fresh_seed, torch_generator
+from metaroll.seeding import as_torch_generator
 from metaroll.types import EnvSpec
 
 __all__ = [
@@ -66,6 +66,7 @@ class GRUCell(nn.Module):
         super().__init__()
         self.input_map = empty_linear(input_size, 3 * hidden_size)
         self.hidden_map = empty_linear(hidden_size, 3 * hidden_size)
+        generator = as_torch_generator(generator)
         initialize_linear(self.input_map, generator, init, heads=3)
         initialize_linear(self.hidden_map, generator, init, heads=3)
 
@@ -149,7 +150,7 @@ class GRUCritic(RecurrentCritic):
         super().__init__()
         self.input_size = check_whole("input_size", input_size)
         self.hidden_size = check_whole("hidden_size", hidden_size)
-        generator = torch_generator(fresh_seed()) if generator is None else generator
+        generator = as_torch_generator(generator)
         self.cell = GRUCell(self.input_size, self.hidden_size, init=init, generator=generator)
         self.head = empty_linear(self.hidden_size, 1)
         initialize_linear(self.head, generator, init, last=True)
@@ -260,7 +261,7 @@ class TanhGaussianGRUPolicy(_RecurrentGaussian, ActingPolicy):
         body = Recurrent(hidden_size=size, last="net", sees_features=True, num_parts=head.num_parts)
         super().__init__(spec, body=body, head=head)
         self.hidden_size = size
-        generator = torch_generator(fresh_seed()) if generator is None else generator
+        generator = as_torch_generator(generator)
         self.cell = GRUCell(self.feature_dim, size, init=init, generator=generator)
         self.net = MLP(
             size + self.feature_dim,
@@ -317,7 +318,7 @@ def _networks(
     num_in: int, hidden_size: int, num_out: int, init: str, generator: torch.Generator | None
 ) -> tuple[GRUCell, nn.Linear]:
     """The cell, and the linear map from its hidden state to the outputs."""
-    generator = torch_generator(fresh_seed()) if generator is None else generator
+    generator = as_torch_generator(generator)
     cell = GRUCell(num_in, hidden_size, init=init, generator=generator)
     head = empty_linear(hidden_size, num_out)
     initialize_linear(head, generator, init, last=True, last_gain=LAST_GAIN)

@@ -17,7 +17,7 @@ from metaroll.checks import check_whole, described, short_name
 from metaroll.errors import ShapeError, unknown_name
 from metaroll.functional.gradients.tanh_mlp import tanh_mlp
 from metaroll.policies.parameters import FlatParameters, stacked_linear
-from metaroll.seeding import fresh_seed, torch_generator
+from metaroll.seeding import as_torch_generator
 from metaroll.types import EnvSpec, InOutSpec
 
 __all__ = [
@@ -224,8 +224,7 @@ class MLP(FlatParameters, nn.Module):
 
     def reinitialize(self, generator: torch.Generator | None = None) -> None:
         """Reinitialize all weights in place; ``None`` means fresh entropy."""
-        if generator is None:
-            generator = torch_generator(fresh_seed())
+        generator = as_torch_generator(generator)
         layers = cast("list[nn.Linear]", list(self.layers))
         for k, layer in enumerate(layers):
             last = k == len(layers) - 1

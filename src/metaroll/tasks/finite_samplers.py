@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium
 import numpy as np
 
-from metaroll.checks import check_whole
+from metaroll.checks import check_list, check_whole
 from metaroll.seeding import as_generator
 from metaroll.tasks.env_copies import copy_env
 from metaroll.tasks.task_sampler import TaskSampler
@@ -57,7 +57,7 @@ class ConstructEnvsSampler(TaskSampler):
     def __init__(
         self, env_constructors: Sequence[EnvConstructor], *, generator: np.random.Generator | int | None = None
     ) -> None:
-        self._env_constructors = _as_list("env_constructors", env_constructors)
+        self._env_constructors = check_list("env_constructors", env_constructors, "constructors", object)
         if not self._env_constructors:
             raise ValueError("env_constructors must not be empty: there is nothing to draw from")
         for position, constructor in enumerate(self._env_constructors):
@@ -99,7 +99,7 @@ class EnvPoolSampler(TaskSampler):
     """
 
     def __init__(self, envs: Sequence[Any], *, generator: np.random.Generator | int | None = None) -> None:
-        self._envs = _as_list("envs", envs)
+        self._envs = check_list("envs", envs, "environments", object)
         for position, env in enumerate(self._envs):
             if isinstance(env, type) or not (hasattr(env, "reset") and hasattr(env, "step")):
                 raise TypeError(
@@ -172,12 +172,6 @@ def _reseed(env: Any, generator: np.random.Generator) -> None:
                 value.seed(int(generator.integers(_SEED_LIMIT)))
 
 
-def _as_list(name: str, values: Any) -> list[Any]:
-    if isinstance(values, str) or not isinstance(values, Iterable):
-        raise TypeError(f"{name} must be a list, got {values!r} of type {type(values).__name__}")
-    return list(values)
-
-
 def named_constructors(constructors: Any) -> dict[str, EnvConstructor]:
     """Name -> constructor, from such a dict, or from a list of constructors whose own names differ.
 
@@ -188,7 +182,10 @@ def named_constructors(constructors: Any) -> dict[str, EnvConstructor]:
     if isinstance(constructors, Mapping):
         pairs = list(constructors.items())
     else:
-        pairs = [(_name_of(constructor), constructor) for constructor in _as_list("constructors", constructors)]
+        pairs = [
+            (_name_of(constructor), constructor)
+            for constructor in check_list("constructors", constructors, "constructors", object)
+        ]
     if not pairs:
         raise ValueError("constructors must hold at least one, got none")
     named: dict[str, EnvConstructor] = {}

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from metaroll.checks import check_list
 from metaroll.errors import TaskOverlapError
 from metaroll.tasks.task_key import refuse_nan, task_key, task_numbers
 from metaroll.types import EnvUpdate
@@ -122,6 +123,7 @@ def find_overlaps(train_tasks: Sequence[Any], test_tasks: Sequence[Any]) -> tupl
 
 
 def _tasks_of(name: str, entries: Sequence[Any]) -> list[Any]:
+    entries = check_list(name, entries, "tasks", object)
     tasks = [entry.task if isinstance(entry, EnvUpdate) else entry for entry in entries]
     if not tasks:
         raise ValueError(f"{name} must hold at least one task, got none")

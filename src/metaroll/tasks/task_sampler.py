@@ -13,7 +13,7 @@ import gymnasium
 import numpy as np
 from gymnasium.utils.seeding import np_random
 
-from metaroll.checks import check_whole
+from metaroll.checks import check_list, check_whole
 from metaroll.seeding import as_generator, isolated_rng
 from metaroll.tasks.task_key import refuse_nan, task_key
 from metaroll.tasks.updates import EnvConstructor, EnvWrapper, SetTaskUpdate, env_layers, layer_with
@@ -176,15 +176,11 @@ class FixedTaskSampler(TaskSampler):
     """
 
     def __init__(self, updates: Sequence[EnvUpdate], *, generator: np.random.Generator | int | None = None) -> None:
-        self._updates = list(updates)
+        self._updates = check_list(
+            "updates", updates, "EnvUpdates", EnvUpdate, "; SetTaskUpdate(env_type, task) makes one of a task"
+        )
         if not self._updates:
             raise ValueError("updates must hold at least one EnvUpdate, got none")
-        for position, update in enumerate(self._updates):
-            if not isinstance(update, EnvUpdate):
-                raise TypeError(
-                    f"updates[{position}] must be an EnvUpdate, got {type(update).__name__}; "
-                    "wrap a task as SetTaskUpdate(env_type, task)"
-                )
         self._generator = as_generator(generator)
 
     @property

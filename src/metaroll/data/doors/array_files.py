@@ -73,7 +73,7 @@ def read_npz(file: BinaryIO, budget: Budget, *, structured: bool = False) -> dic
     try:
         archive = zipfile.ZipFile(file)
     except zipfile.BadZipFile as error_of_zip:
-        raise DamagedFileError("it is no .npz file, or was cut off") from error_of_zip
+        raise DamagedFileError("it is not a .npz file, or is truncated") from error_of_zip
     with archive:
         entries = archive.infolist()
         if len(entries) > _MOST_ARRAYS:
@@ -81,7 +81,7 @@ def read_npz(file: BinaryIO, budget: Budget, *, structured: bool = False) -> dic
         budget.spend(sum(entry.file_size for entry in entries), "the sizes of its entries")
         names = {entry.filename.removesuffix(".npy"): entry for entry in entries}
         if len(names) < len(entries):
-            raise DamagedFileError("it holds an array twice")
+            raise DamagedFileError("it holds two arrays of the same name")
         return {name: _read_array(archive, name, entry, budget, structured) for name, entry in names.items()}
 
 
@@ -98,7 +98,7 @@ def _size_of_directory(file: BinaryIO) -> int:
     file.seek(0)
     end = tail.rfind(_END)
     if end < 0 or len(tail) < end + 22:
-        raise DamagedFileError("it is no .npz file, or was cut off")
+        raise DamagedFileError("it is not a .npz file, or is truncated")
     listed = struct.unpack_from("<L", tail, end + 12)[0]
     if end >= 76 and tail[end - 20 : end - 16] == _LOCATOR and tail[end - 76 : end - 72] == _END_64:
         listed = struct.unpack_from("<Q", tail, end - 76 + 40)[0]
@@ -115,7 +115,7 @@ def _read_array(
     if entry.flag_bits & 1 or entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise DamagedFileError(f"the array {name!r} is encrypted, or compressed in another way than NumPy's")
     if entry.filename == name:
-        raise DamagedFileError(f"it holds the file {name!r}, which is no array (.npy)")
+        raise DamagedFileError(f"it holds the file {name!r}, which is not an array (.npy)")
     with archive.open(entry) as file:
         shape, is_fortran, dtype = _read_header(file, name, structured)
         count = math.prod(shape)
@@ -136,7 +136,7 @@ def _fill(target: np.ndarray, file: IO[bytes], name: str) -> None:
     while begin < len(target):
         chunk = file.read(min(_CHUNK, len(target) - begin))
         if not chunk:
-            raise DamagedFileError(f"the array {name!r} was cut off")
+            raise DamagedFileError(f"the array {name!r} is truncated")
         target[begin : begin + len(chunk)] = np.frombuffer(chunk, np.uint8)
         begin += len(chunk)
 
@@ -146,7 +146,7 @@ def _read_header(file: IO[bytes], name: str, structured: bool) -> tuple[tuple[in
     magic = file.read(8)
     version = tuple(magic[6:8])
     if magic[:6] != np.lib.format.MAGIC_PREFIX or version not in ((1, 0), (2, 0), (3, 0)):
-        raise DamagedFileError(f"the array {name!r} has no header of NumPy")
+        raise DamagedFileError(f"the array {name!r} has no NumPy header")
     kind = "<H" if version == (1, 0) else "<I"
     (length,) = struct.unpack(kind, file.read(struct.calcsize(kind)))
     if length > _MOST_HEADER:
@@ -160,7 +160,7 @@ def _read_header(file: IO[bytes], name: str, structured: bool) -> tuple[tuple[in
     )
     shape = header["shape"]
     if not isinstance(shape, tuple) or len(shape) > 32 or any(type(size) is not int or size < 0 for size in shape):
-        raise DamagedFileError(f"the array {name!r} has the impossible shape {str(shape)[:100]}")
+        raise DamagedFileError(f"the array {name!r} has the invalid shape {str(shape)[:100]}")
     descr = header["descr"]
     dtype: Any = np.dtype(descr) if isinstance(descr, str) else np.lib.format.descr_to_dtype(descr)
     if dtype.hasobject:

@@ -33,4 +33,4 @@ def parse_csv(
     try:
         return list(reader)
     except csv.Error as error:
-        raise DamagedFileError(f"it is no .csv file: {error}", None, lines_before + reader.line_num) from error
+        raise DamagedFileError(f"it is not a valid .csv file: {error}", None, lines_before + reader.line_num) from error

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from metaroll.data.doors.budget import Budget
-from metaroll.data.doors.plain_files import damage, long_integer, read_bytes
+from metaroll.data.doors.plain_files import damage, long_integer, not_utf8, read_bytes
 from metaroll.errors import LARGEST_SEED, DamagedFileError
 
 __all__ = ["json_lines", "parse_json", "parse_json_line", "read_json", "read_json_dict"]
@@ -55,14 +55,13 @@ def parse_json(text: str | bytes, budget: Budget | None = None) -> Any:
     except DamagedFileError:
         raise
     except json.JSONDecodeError as error:
-        what = f"it is damaged: no JSON at column {error.colno} ({error.msg})"
-        raise DamagedFileError(what, None, error.lineno) from error
-    except UnicodeDecodeError as error:
         raise DamagedFileError(
-            f"it is damaged: no text in UTF-8 ({error})", None, data.count(b"\n", 0, error.start) + 1
+            f"it is not valid JSON (column {error.colno}): {error.msg}", None, error.lineno
         ) from error
+    except UnicodeDecodeError as error:
+        raise not_utf8(data, error) from error
     except RecursionError as error:
-        raise DamagedFileError("it is damaged: nested too deeply") from error
+        raise DamagedFileError("it is nested too deeply") from error
 
 
 def _integer_of(data: bytes) -> Callable[[str], int]:
@@ -118,7 +117,7 @@ def read_json_dict(
     document = read_json(path, error, hint)
     with damage(path, error, hint):
         if not isinstance(document, dict):
-            raise DamagedFileError(f"it must hold names and values, got {type(document).__name__}")
+            raise DamagedFileError(f"it must hold a JSON object, got {type(document).__name__}")
     return document
 
 
@@ -133,7 +132,7 @@ def parse_json_line(line: bytes, number: int, budget: Budget) -> dict[str, Any]:
     except DamagedFileError as error:
         raise DamagedFileError(str(error), None, number) from error
     if not isinstance(entry, dict):
-        raise DamagedFileError("it is damaged: no JSON object", None, number)
+        raise DamagedFileError("it is not a JSON object", None, number)
     return entry
 
 

@@ -18,7 +18,7 @@ from metaroll.errors import DamagedFileError, install_text
 
 __all__ = ["ParquetTable", "import_arrow", "number_columns"]
 
-_NONE = "it is no .parquet file, or is damaged"
+_NONE = "it is not a .parquet file, or is damaged"
 _CELL = 16
 """Bytes of a cell while it is read, at least."""
 _OBJECT = 128

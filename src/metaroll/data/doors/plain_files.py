@@ -24,6 +24,7 @@ __all__ = [
     "decoded",
     "file_sum",
     "long_integer",
+    "not_utf8",
     "open_plain",
     "read_bytes",
     "read_text",
@@ -143,7 +144,7 @@ def _check_kind(path: str | Path, status: os.stat_result) -> None:
     if stat.S_ISLNK(status.st_mode):
         raise _no_link(path)
     if not stat.S_ISREG(status.st_mode):
-        raise DamagedFileError(_KINDS.get(stat.S_IFMT(status.st_mode), "it is no plain file"))
+        raise DamagedFileError(_KINDS.get(stat.S_IFMT(status.st_mode), "it is not a regular file"))
 
 
 def _no_link(path: str | Path) -> DamagedFileError:
@@ -194,13 +195,18 @@ def decoded(data: bytes) -> str:
     """Text of UTF-8.
 
     Raises:
-        DamagedFileError: It is none; names the line.
+        DamagedFileError: It is not valid UTF-8; names the line.
     """
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise DamagedFileError(f"it is no text in UTF-8: {error}", None, line) from error
+        raise not_utf8(data, error) from error
+
+
+def not_utf8(data: bytes, error: UnicodeDecodeError) -> DamagedFileError:
+    """The error for ``data`` that is not valid UTF-8; names the line."""
+    what = f"it is not valid UTF-8 text ({error.reason} 0x{data[error.start]:02x} at position {error.start})"
+    return DamagedFileError(what, None, data.count(b"\n", 0, error.start) + 1)
 
 
 def check_plain_name(name: object) -> str:
@@ -210,7 +216,7 @@ def check_plain_name(name: object) -> str:
         DamagedFileError: It can, or is not a name.
     """
     if not isinstance(name, str) or not name or name in (".", "..") or any(mark in name for mark in "/\\\0"):
-        raise DamagedFileError(f"it names the file {str(name)[:100]!r}, expected the plain name of one beside it")
+        raise DamagedFileError(f"it refers to {str(name)[:100]!r}, expected the name of a file in the same folder")
     return name
 
 

@@ -89,7 +89,7 @@ def check_sum(file: BinaryIO, expected: Mapping[str, Any]) -> None:
     if size != expected["size"]:
         raise DamagedFileError(f"it is damaged ({size} bytes instead of {expected['size']})")
     if file_sum(file)["crc32"] != expected["crc32"]:
-        raise DamagedFileError("it is damaged (its checksum differs from the one that was written down)")
+        raise DamagedFileError("it is damaged (checksum mismatch)")
 
 
 def _read_tensors(file: BinaryIO) -> dict[str, StoredArray]:
@@ -107,7 +107,7 @@ def _read_tensors(file: BinaryIO) -> dict[str, StoredArray]:
         array = np.empty(shape, _DTYPES[dtype])
         flat = array.reshape(-1).view(np.uint8)
         if file.readinto(flat.data) != len(flat):  # pyright: ignore[reportAttributeAccessIssue]
-            raise DamagedFileError(f"the array {name!r} was cut off")
+            raise DamagedFileError(f"the array {name!r} is truncated")
         arrays[name] = StoredArray(dtype, array)
     return arrays
 
@@ -121,10 +121,10 @@ def _checked_entries(header: Any, size: int) -> dict[str, tuple[str, tuple[int, 
         if name == "__metadata__":
             continue
         if not isinstance(entry, dict) or entry.get("dtype") not in _DTYPES:
-            raise DamagedFileError(f"the array {name!r} has no dtype that can be read")
+            raise DamagedFileError(f"the array {name!r} has an unknown dtype")
         shape, places = entry.get("shape"), entry.get("data_offsets")
         if not _are_sizes(shape) or not _are_sizes(places) or len(places) != 2 or len(shape) > 32:
-            raise DamagedFileError(f"the array {name!r} has no shape or place that can be")
+            raise DamagedFileError(f"the array {name!r} has an invalid shape or position")
         if places[1] - places[0] != math.prod(shape) * np.dtype(_DTYPES[entry["dtype"]]).itemsize:
             raise DamagedFileError(f"the array {name!r} is longer or shorter than its header declares")
         entries.append((places[0], places[1], name, entry["dtype"], tuple(shape)))
@@ -135,7 +135,7 @@ def _checked_entries(header: Any, size: int) -> dict[str, tuple[str, tuple[int, 
             raise DamagedFileError(f"the array {name!r} does not begin where the one before ends")
         end = after
     if end != size:
-        raise DamagedFileError(f"its arrays are {end} bytes, it holds {size}")
+        raise DamagedFileError(f"its arrays take {end} bytes, but it has {size}")
     return {name: (dtype, shape) for _, _, name, dtype, shape in entries}
 
 

@@ -184,14 +184,14 @@ def read_description(folder: str | Path) -> dict[str, Any]:
     path = folder / DESCRIPTION
     if not path.is_file():
         problem = "there is no such folder" if not folder.is_dir() else f"it has no {DESCRIPTION}"
-        raise PosteriorError(f"{folder} is no posterior folder: {problem}; name one that inference has written")
+        raise PosteriorError(f"{folder} is not a posterior folder: {problem}; name one that inference has written")
     document = read_json(path, PosteriorError, _CURE)
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         actual = document.get("format") if isinstance(document, dict) else document
         writer = document.get("versions") if isinstance(document, dict) else None
         raise PosteriorError(f"{path} must have format {FORMAT}, got {actual!r}: it was written by {writer}; use that")
     if document.get("crc32") != _crc(document):
-        raise PosteriorError(f"{path} is damaged (its checksum differs from the one written down); {_CURE}")
+        raise PosteriorError(f"{path} is damaged (checksum mismatch); {_CURE}")
     files, names = document.get("files"), document.get("names")
     if not isinstance(files, dict) or DRAWS not in files or not all(map(_is_sum, files.values())):
         raise PosteriorError(f"{path} must hold the checksums of its files; {_CURE}", path)
@@ -212,7 +212,7 @@ def _checked(folder: Path, name: str, files: Mapping[str, Any]) -> Path:
     with damage(path, PosteriorError, _CURE):
         actual = checksum(path)
     if actual != files[name]:
-        why = "its checksum differs from the one written down"
+        why = "checksum mismatch"
         if actual["size"] != files[name]["size"]:
             why = f"{actual['size']} bytes instead of {files[name]['size']}"
         raise PosteriorError(f"{path} is damaged ({why}); {_CURE}")

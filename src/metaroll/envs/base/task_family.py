@@ -377,7 +377,7 @@ def _check_params(maker: Any, env: Any, names: Sequence[str]) -> None:
         if not in_task:
             raise
         raise DataError(
-            f"{in_task[0]!r} is no constant of {_name_of(maker)}, but an entry of its task: "
+            f"{in_task[0]!r} is not a constant of {_name_of(maker)}, but an entry of its task: "
             f"TaskFamily.from_env(make_env, {{{in_task[0]!r}: ...}})"
         ) from error
 

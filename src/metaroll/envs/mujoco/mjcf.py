@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from metaroll.checks import described
 from metaroll.data.doors.plain_files import read_text
 from metaroll.envs.mujoco.library import load_mujoco
 from metaroll.errors import DamagedFileError
@@ -31,6 +33,10 @@ def compile_mjcf(mjcf: str | Path) -> Any:
             the line, as far as known.
     """
     mujoco = load_mujoco("MujocoEnvDefinition")
+    if not isinstance(mjcf, str | os.PathLike):
+        raise TypeError(
+            f"mjcf must be the path of an MJCF file, or its text (beginning with '<'), got {described(mjcf)}"
+        )
     is_text = isinstance(mjcf, str) and mjcf.lstrip().startswith("<")
     place = "the MJCF text" if is_text else str(mjcf)
     if not is_text and not Path(mjcf).is_file():

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from metaroll.checks import array_of, check_instance, described
 from metaroll.envs.sims.model import Column, Columns, Constants, SimModel
 from metaroll.errors import ShapeError
 
@@ -34,6 +35,15 @@ _TWO_PI = 2.0 * math.pi
 # -- what errors and actions cost -----------------------------------------------------------------------------------
 
 
+def _numbers(name: str, value: Any) -> tuple[float, ...]:
+    """``value`` as plain numbers, if it is a list of them."""
+    expected = "a list of numbers"
+    array = array_of(name, value, expected)
+    if array.ndim != 1:
+        raise TypeError(f"{name} must be {expected}, got {described(value)}")
+    return tuple(array.astype(np.float64).tolist())
+
+
 @dataclass(frozen=True)
 class RewardFunction(ABC):
     """Reward of an error (wanted minus present state) and an action. Immutable.
@@ -48,7 +58,7 @@ class RewardFunction(ABC):
 
     def __post_init__(self) -> None:
         for name in ("state_weights", "action_weights"):
-            weights = tuple(float(weight) for weight in getattr(self, name))
+            weights = _numbers(name, getattr(self, name))
             if not all(math.isfinite(weight) and weight >= 0.0 for weight in weights):
                 raise ValueError(f"{name} must be finite numbers of at least 0, got {weights}")
             object.__setattr__(self, name, weights)
@@ -232,7 +242,8 @@ class _DesiredState(SimTask, ABC):
     reward: RewardFunction
 
     def __post_init__(self) -> None:
-        desired = tuple(float(value) for value in self.state_des)
+        desired = _numbers("state_des", self.state_des)
+        check_instance("reward", self.reward, RewardFunction, "a RewardFunction such as QuadrErr")
         if not all(math.isfinite(value) for value in desired):
             raise ValueError(f"state_des must be finite, got {desired}")
         if len(desired) != len(self.reward.state_weights):

@@ -197,7 +197,7 @@ class GymSlots(Slots):
                         cut = _truth_value("truncated", cut)
                     truncated[slot] = cut
                 if reward.__class__ is not number and reward.__class__ in no_numbers:
-                    raise TypeError("reward is no number")
+                    raise TypeError("reward is not a number")
                 rewards[slot] = reward
                 if (
                     observation.__class__ is not array

@@ -56,7 +56,7 @@ def all_envs(env: Any) -> list[Any]:
 
 def inner_env(env: Any) -> Any:
     """The environment inside all wrappers."""
-    return all_envs(env)[-1]
+    return (all_envs(env) or [env])[-1]
 
 
 def changes_actions(env: Any) -> bool:

@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from metaroll.checks import check_path
 from metaroll.data.folders.atomic_files import write_atomic, write_files
 from metaroll.data.rollouts import Rollouts
 from metaroll.data.step_sequence import StepSequence
@@ -172,7 +173,7 @@ def write_video(path: str | Path, rows: Sequence[Sequence[Panel]], fps: float | 
     Returns:
         ``path``.
     """
-    path = Path(path)
+    path = check_path("path", path, "file")
     kind = path.suffix[1:].lower()
     if kind not in KINDS:
         raise ValueError(f"path must end in .mp4 or .gif, got {str(path)!r}")

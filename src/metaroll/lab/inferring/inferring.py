@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from metaroll.checks import check_path
 from metaroll.configs.inference import InferenceOptions
 from metaroll.data.folders.kinds import INFER
 from metaroll.data.folders.taking import take
@@ -122,7 +123,7 @@ def infer(
         RunExistsError: The folder holds something else, or another process is writing to it.
     """
     options = InferenceOptions() if options is None else options
-    folder, prior = Path(folder), as_prior(prior)
+    folder, prior = check_path("folder", folder), as_prior(prior)
     source = EnvSource.of(env)
     seen, held_out, pieces = _split(source, rollouts, prior, options, own_start=initial_state is not None)
     compared = Compared.of(source, seen, prior, options, initial_state)

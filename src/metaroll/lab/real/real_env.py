@@ -13,7 +13,7 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box
 
-from metaroll.checks import check_number, check_path, check_whole
+from metaroll.checks import check_instance, check_number, check_path, check_whole
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import DeviceError, unknown_name
 from metaroll.lab.real.episode_record import EpisodeRecord
@@ -87,6 +87,7 @@ class RealEnv(gymnasium.Env, Device):
         sync: bool | None = None,
         clock: Clock | None = None,
     ) -> None:
+        check_instance("env_spec", env_spec, EnvSpec, "an EnvSpec")
         self.env_spec, self.dt = env_spec, check_number("dt", dt, 0.0, above_low=True)
         self._limits = DeviceLimits(env_spec, stop_action, on_limit, observation_limits or {}, stop_when)
         self.observation_space, self.action_space = env_spec.observation_space, env_spec.action_space

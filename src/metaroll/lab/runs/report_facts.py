@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from metaroll.checks import check_path
 from metaroll.data.doors.yaml_files import read_yaml
 from metaroll.training.store.files import number_of, read_json
 from metaroll.training.store.metrics_log import FILE_NAME, read_metrics
@@ -64,7 +65,7 @@ def read_facts(folder: str | Path) -> RunFacts:
     Raises:
         FileNotFoundError: The folder has no files of a run.
     """
-    folder, problems = Path(folder), []
+    folder, problems = check_path("run_dir", folder), []
 
     def read_or_empty(path: Path, read: Callable[[Path], Any], kind: type) -> Any:
         if not path.is_file():

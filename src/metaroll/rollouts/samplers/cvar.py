@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from metaroll.checks import check_unit_interval
-from metaroll.data.rollouts import Rollouts
+from metaroll.data.rollouts import Rollouts, listed_rollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import RolloutError, WorkerLost
 from metaroll.functional.cvar import check_epsilon, full_set_metrics, least_count, worst_indices
@@ -30,14 +30,10 @@ def select_cvar(rollouts: Sequence[StepSequence], epsilon: float, gamma: float =
         The kept rollouts, the worst one first; of rollouts with equal returns those that come first are kept.
     """
     epsilon, gamma = check_epsilon(epsilon), check_unit_interval("gamma", gamma)
-    if not isinstance(rollouts, Iterable):
-        raise TypeError(f"rollouts must be a list of StepSequences, got {type(rollouts).__name__}")
-    rollouts = list(rollouts)
+    rollouts = listed_rollouts(rollouts)
     if not rollouts:
         raise ValueError("rollouts must hold at least one rollout, got none")
     for position, rollout in enumerate(rollouts):
-        if not isinstance(rollout, StepSequence):
-            raise TypeError(f"rollouts must be StepSequences, got {type(rollout).__name__} at position {position}")
         if rollout.is_unread:
             continue  # one of those of an engine
         if not rollout.continuous or rollout.rollout_count != 1:

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from metaroll.checks import array_of, check_whole, described
+from metaroll.checks import array_of, check_list, check_whole, described
+from metaroll.data.rollouts import listed_rollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.envs.wrappers.base import changes_actions, taken_params
@@ -129,7 +130,8 @@ def check_domain_params(
         DataError: A rollout does not report a parameter.
         ShapeError: There are more or fewer names than values.
     """
-    names = [domain_param_names] if isinstance(domain_param_names, str) else list(domain_param_names)
+    names = [domain_param_names] if isinstance(domain_param_names, str) else domain_param_names
+    names = check_list("domain_param_names", names, "names", str)
     expected_values = (
         domain_param_value.detach().cpu().numpy() if isinstance(domain_param_value, Tensor) else domain_param_value
     )
@@ -138,7 +140,8 @@ def check_domain_params(
         raise ShapeError(
             f"domain_param_value must have a value for each of {names}, got shape {np.shape(expected_values)}"
         )
-    for number, recorded in enumerate([rollouts] if isinstance(rollouts, StepSequence) else rollouts):
+    recordings = [rollouts] if isinstance(rollouts, StepSequence) else listed_rollouts(rollouts)
+    for number, recorded in enumerate(recordings):
         reported = (recorded.rollout_info or {}).get("domain_param", {})
         for name, value in zip(names, values.tolist(), strict=True):
             if name not in reported:

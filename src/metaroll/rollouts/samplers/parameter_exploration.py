@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 import torch
 
-from metaroll.checks import check_whole
+from metaroll.checks import check_list, check_whole
 from metaroll.config import config_of
 from metaroll.data.rollouts import Rollouts
 from metaroll.data.step_sequence import StepSequence
@@ -59,13 +59,7 @@ class ParameterSamplingResult(Sequence[ParameterSample]):
     """
 
     def __init__(self, samples: Iterable[ParameterSample]) -> None:
-        self._samples = list(samples)
-        for position, sample in enumerate(self._samples):
-            if not isinstance(sample, ParameterSample):
-                raise TypeError(
-                    f"samples must be ParameterSample(params, rollouts), got {type(sample).__name__} at position "
-                    f"{position}"
-                )
+        self._samples = check_list("samples", samples, "ParameterSample(params, rollouts)", ParameterSample)
 
     @overload
     def __getitem__(self, index: int) -> ParameterSample: ...

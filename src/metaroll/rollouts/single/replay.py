@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from metaroll.checks import check_instance
 from metaroll.data.compare import first_difference
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import ConformanceError
@@ -53,6 +54,7 @@ def replay(
         known = {name: info[name] for name in names if name in info}
         used = info.get("context") if context is None else context
         plan = RolloutPlan(**known, env_update=env_update, context=used or {})
+    check_instance("plan", plan, RolloutPlan, "a RolloutPlan, or a StepSequence of the engine")
     with (
         module_mode(policy, plan.eval) if extras else contextlib.nullcontext(),
         RolloutEngine(env, policy, transport="serial", record_extras=extras) as engine,

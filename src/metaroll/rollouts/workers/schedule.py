@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from metaroll.checks import check_list
 from metaroll.errors import MetarollError, RolloutError, WorkerLost
 from metaroll.processes.endings import hint_of_ending
 from metaroll.rollouts.configs import PoolTimeouts, WorkersConfig
@@ -52,7 +53,7 @@ def format_workers(workers: Sequence[WorkerStatus]) -> str:
     """A table with one line per worker, for logs and error messages."""
     head = ("worker", "pid", "phase", "silent", "restarts", "work")
     rows: list[tuple[str, ...]] = [head]
-    for status in workers:
+    for status in check_list("workers", workers, "WorkerStatus", WorkerStatus):
         phase = f"{status.phase} (stopped)" if status.stopped else status.phase
         silent = "-" if status.phase == "off" else f"{status.silent_s:.1f} s"
         pid = str(status.pid) if status.pid else "-"

@@ -164,7 +164,7 @@ def size_values(name: str, env: str, size: str | None) -> dict[str, Any]:
     sizes = _tuned_of(name)["sizes"]
     if size not in sizes:
         raise ValueError(
-            f"{option_text('size', size)} is for the algorithms of metaroll, and {name} is none: leave it out"
+            f"{option_text('size', size)} is for algorithms of metaroll, and {name} is not one of them: leave it out"
         )
     values = sizes[size]
     tuned = has_preset(name, env)

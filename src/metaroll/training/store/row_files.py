@@ -141,6 +141,6 @@ def load_rows(folder: Path, entry: Mapping[str, Any], hint: str) -> np.ndarray:
         with damage(path, SnapshotError, hint), open_plain(path) as file:
             part = data[begin : begin + size]
             if file.readinto(part.data) != size or zlib.crc32(part.data) != crc32:  # pyright: ignore[reportAttributeAccessIssue]
-                raise DamagedFileError("it is damaged (its checksum differs from the one that was written down)")
+                raise DamagedFileError("it is damaged (checksum mismatch)")
         begin += size
     return array

@@ -134,7 +134,7 @@ def refuse_unsaved(folder: Path) -> None:
     # Where there is no mark, the copy of an earlier version: if it was locked, it has been trained since.
     trained = (folder / LOCK_FILE).exists() and not (folder / MARK_FILE).exists()
     if not saved or trained or foreign:
-        what = f"holds {named_some(foreign)}" if foreign else "is no folder that an agent was saved in"
+        what = f"holds {named_some(foreign)}" if foreign else "was not written by agent.save"
         raise RunExistsError(f"{folder} exists, and {what}: save under another name, or remove it yourself")
 
 
@@ -231,7 +231,9 @@ def read_config(folder: Path, name: str = CONFIG_FILE) -> dict[str, Any]:
     wanted = {**dict.fromkeys(CONFIG_SECTIONS, dict), "algo": str, "env": str}
     for key, kind in wanted.items():
         if not isinstance(document[key], kind):
-            raise SnapshotError(f"{key} in {path} is {document[key]!r}: restore the file from a copy, or train again")
+            raise SnapshotError(
+                f"{key} in {path} has the invalid value {document[key]!r}: restore the file from a copy, or train again"
+            )
     if isinstance(document["algorithm"], Mapping):
         document["algorithm"] = resolved_paths(document["algorithm"], folder)
     return current_names(document)

@@ -158,11 +158,11 @@ def load_snapshot(run_dir: str | Path, iteration: int | str = "last") -> Snapsho
         raise SnapshotError(f"{Path(run_dir) / _FOLDER} holds no snapshot: {_why_none(Path(run_dir))}")
     chosen = _choose(snapshots, iteration, run_dir)
     older, newer = [i for i in snapshots if i < chosen], [i for i in snapshots if i > chosen]
-    hint = f"there is no other snapshot: restore it from a copy, or train again with {option_text('run_dir')}"
+    hint = f"there is no other snapshot; restore this one from a copy, or train again with {option_text('run_dir')}"
     if older or newer:
         which, other = ("an older", older[-1]) if older else ("another", newer[0])
         known = ", ".join(map(str, snapshots))
-        hint = f"choose {which} one: {option_text('from_epoch', other)} (there are: {known})"
+        hint = f"choose {which} one with {option_text('from_epoch', other)} (there are: {known})"
     path = snapshots[chosen]
     try:
         manifest = _read_manifest(path, chosen)
@@ -228,24 +228,24 @@ def _read_manifest(folder: Path, iteration: int) -> dict[str, Any]:
     path = folder / _MANIFEST
     if not os.path.lexists(path):
         raise SnapshotError(f"{path} is missing")
-    manifest = read_json(path, "it cannot be read")
-    if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
-        version, writer = None, "something else"
-        if isinstance(manifest, dict):
-            version, writer = manifest.get("format"), f"metaroll {manifest.get('metaroll', 'of an unknown version')}"
+    manifest = read_json(path, "")
+    if not isinstance(manifest, dict) or "format" not in manifest:
+        raise SnapshotError(f"{path} is not the manifest of a snapshot")
+    if manifest["format"] != _FORMAT:
+        writer = manifest.get("metaroll", "of an unknown version")
         raise SnapshotError(
-            f"{folder} has snapshot format {version!r}, this metaroll reads {_FORMAT}: it was written by {writer}; "
-            "use that version"
+            f"{folder} has snapshot format {manifest['format']!r}, and this metaroll reads format {_FORMAT}: use the "
+            f"version that wrote it, metaroll {writer}"
         )
     missing = [key for key in ("iteration", "files", "buffers", "metrics_offset") if key not in manifest]
     if missing:
         raise SnapshotError(f"{path} lacks {', '.join(missing)}")
     if _CHECKSUM in manifest and manifest[_CHECKSUM] != _checksum_of(manifest):
-        raise SnapshotError(f"{path} is damaged (its checksum differs from the one that was written down)")
+        raise SnapshotError(f"{path} is damaged (checksum mismatch)")
     wanted = {"iteration": int, "files": dict, "buffers": dict, "metrics_offset": int}
     odd = next((key for key, kind in wanted.items() if type(manifest[key]) is not kind), None)
     if odd is not None or manifest["metrics_offset"] < 0:
-        raise SnapshotError(f"{path} is damaged ({odd or 'metrics_offset'} is none)")
+        raise SnapshotError(f"{path} is damaged ({odd or 'metrics_offset'} is invalid)")
     if manifest["iteration"] != iteration:
         raise SnapshotError(f"{path} belongs to snapshot {manifest['iteration']}: its folder was renamed or copied")
     return manifest
@@ -265,14 +265,14 @@ def _check_files(folder: Path, manifest: Mapping[str, Any], is_newest: bool) -> 
         with damage(folder / _MANIFEST, SnapshotError):
             path = folder / check_plain_name(name)
             if not isinstance(expected, dict) or expected.keys() != {"size", "crc32"}:
-                raise DamagedFileError(f"it is damaged (it has no checksum of {name})")
+                raise DamagedFileError(f"it is damaged (no checksum of {name})")
         if not os.path.lexists(path):
             raise SnapshotError(f"{path} is missing")
         with damage(path, SnapshotError), open_plain(path) as file:
             if size_of(file) != expected["size"]:
                 raise DamagedFileError(f"it has {size_of(file)} bytes instead of {expected['size']}")
             if path.suffix == ".json" and file_sum(file) != expected:
-                raise DamagedFileError("it is damaged (its checksum differs from the manifest's)")
+                raise DamagedFileError("it is damaged (checksum mismatch)")
 
 
 def _checksum_of(manifest: Mapping[str, Any]) -> int:
