@@ -182,7 +182,7 @@ def check_list(name: str, value: Any, entries: str, kind: type[T], hint: str = "
     """
     expected = f"{name} must be a list of {entries}"
     if isinstance(value, kind) and kind is not object:
-        raise TypeError(f"{expected}, got a single one: put it into a list, [{name.removesuffix('s')}]")
+        raise TypeError(f"{expected}, got a single one; pass [{name.removesuffix('s')}]")
     if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
         raise TypeError(f"{expected}, got {described(value)}{hint}")
     listed = list(value)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from metaroll.checks import described
+from metaroll.checks import check_instance, described
 
 __all__ = [
     "GlobalStates",
@@ -146,6 +146,7 @@ def isolated_rng(seed: int) -> Iterator[None]:
 
     For third-party code that draws from them; slow, since three generator states are saved and restored.
     """
+    check_instance("seed", seed, int, "an integer")
     before = global_states()
     try:
         random.seed(seed)

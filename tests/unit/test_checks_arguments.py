@@ -6,9 +6,13 @@ import functools
 
 import numpy as np
 import pytest
+from gymnasium.spaces import Box
 
+import metaroll
+from metaroll import lab, policies, sims
 from metaroll.checks import (
     check_fraction,
+    check_list,
     check_number,
     check_seed,
     check_unit_interval,
@@ -18,6 +22,7 @@ from metaroll.checks import (
     takes_arguments,
 )
 from metaroll.errors import shortened
+from metaroll.types import EnvSpec
 
 
 def with_namespace(func):
@@ -80,3 +85,52 @@ def test_seeds_may_be_larger_than_counts():
     for check, value in ((check_seed, 2**128), (check_whole, 2**63)):
         with pytest.raises(ValueError, match="n must be at most"):
             check("n", value)
+
+
+SPEC = EnvSpec(Box(-1.0, 1.0, (3,)), Box(-1.0, 1.0, (1,)))
+REWARD = sims.QuadrErr([1.0, 1.0], [1.0])
+MISTAKES = [
+    (lambda wrong: metaroll.replay(wrong, None, None), "plan"),
+    (lambda wrong: metaroll.discounted_values(wrong, 0.9), "rollouts"),
+    (lambda wrong: metaroll.check_act_equal(wrong, wrong), "rollout_1"),
+    (lambda wrong: metaroll.check_domain_params(wrong, 1.0, "mass"), "rollouts"),
+    (lambda wrong: metaroll.StepSequence.concat(wrong), "parts"),
+    (lambda wrong: metaroll.PathBuffer(9).add_path(wrong), "path"),
+    (lambda wrong: metaroll.FixedTaskSampler(wrong), "updates"),
+    (lambda wrong: metaroll.SplitTaskSampler(wrong, "train"), "sampler"),
+    (lambda wrong: metaroll.check_split(wrong, [1]), "train_tasks"),
+    (lambda wrong: metaroll.ParameterSamplingResult(wrong), "samples"),
+    (lambda wrong: metaroll.format_workers(wrong), "workers"),
+    (lambda wrong: metaroll.MLPBaseline(wrong), "hidden_sizes"),
+    (lambda wrong: metaroll.gen_ordered_batches(wrong, 2), "inp"),
+    (lambda wrong: metaroll.Prior(wrong), "marginals"),
+    (lambda wrong: metaroll.check_posterior(wrong), "posterior"),
+    (lambda wrong: metaroll.FeatureStandardizer(wrong), "features"),
+    (lambda wrong: metaroll.isolated_rng(wrong).__enter__(), "seed"),
+    (lambda wrong: policies.PlaybackPolicy(SPEC, wrong), "act_recordings"),
+    (lambda wrong: policies.LastActionPolicy(wrong, SPEC), "policy"),
+    (lambda wrong: policies.UniformFirstPolicy(wrong), "policy"),
+    (lambda wrong: sims.AbsErr(wrong, [1.0]), "state_weights"),
+    (lambda wrong: sims.DesStateTask(wrong, REWARD), "state_des"),
+    (lambda wrong: sims.DesStateTask([0.0, 0.0], wrong), "reward"),
+    (lambda wrong: sims.MujocoEnvDefinition(wrong, 1, REWARD), "mjcf"),
+    (lambda wrong: lab.SocketEnv(3, wrong, 0.1), "env_spec"),
+    (lambda wrong: lab.load_log(wrong), "path"),
+    (lambda wrong: lab.write_video(wrong, []), "path"),
+    (lambda wrong: lab.write_report(wrong), "run_dir"),
+    (lambda wrong: lab.infer(None, [], None, wrong), "folder"),
+]
+
+
+@pytest.mark.parametrize(("call", "argument"), MISTAKES)
+@pytest.mark.parametrize("wrong", [None, object()], ids=["None", "object"])
+def test_arguments_of_another_kind_are_refused_by_name(call, argument, wrong):
+    with pytest.raises(TypeError, match=rf"^{argument} must be .*, got (None|an object of type object)"):
+        call(wrong)
+
+
+def test_a_list_names_the_entry_that_does_not_belong_there():
+    assert check_list("updates", (1, 2), "integers", int) == [1, 2]
+    for value, told in (([1, "a"], "'a' of type str at position 1; hint"), (3, r"a single one; pass \[update\]")):
+        with pytest.raises(TypeError, match=f"updates must be a list of integers, got {told}"):
+            check_list("updates", value, "integers", int, "; hint")

@@ -64,7 +64,7 @@ def test_the_size_of_a_file_is_limited_and_text_is_utf_8(tmp_path: Path):
 @pytest.mark.parametrize("name", ["../outside.bin", "/etc/passwd", "a/b", "", "..", ".", "a\\b", "a\0", 3, None])
 def test_names_that_lead_out_of_a_folder_are_refused(name):
     assert check_plain_name("rows-1.bin") == "rows-1.bin"
-    with pytest.raises(DamagedFileError, match="plain name"):
+    with pytest.raises(DamagedFileError, match="file in the same folder"):
         check_plain_name(name)
 
 
@@ -93,7 +93,7 @@ def test_json_is_counted_before_it_is_parsed(tmp_path: Path):
     assert parse_json(b'{"a": [1, "\\u00e9", null]}') == {"a": [1, "é", None]}
     for text, words in {
         "[" * 500 + "]" * 500: "400 levels",
-        '{"a": 1,\n"b"}': "JSON at column",
+        '{"a": 1,\n"b"}': "not valid JSON",
         "9" * 5000: r"9{20}\.\.\.9{10} .*128 bits",
     }.items():
         with pytest.raises(DamagedFileError, match=words):
@@ -106,7 +106,7 @@ def test_json_is_counted_before_it_is_parsed(tmp_path: Path):
         read_json(tmp_path / "a.json", SnapshotError, "hint")
     assert caught.value.line == 3
     (tmp_path / "a.json").write_text("[1]")
-    with pytest.raises(DamagedFileError, match="names and values, got list"):
+    with pytest.raises(DamagedFileError, match="JSON object, got list"):
         read_json_dict(tmp_path / "a.json")
 
 

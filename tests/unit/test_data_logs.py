@@ -293,7 +293,7 @@ def test_files_that_are_no_logs_are_refused(tmp_path):
     }.items():
         with pytest.raises(LogError, match=message):
             load_log(tmp_path / name, {**PLAIN})
-    for name, message in {"bad.yaml": "bad.yaml: line 1: ", "n.json": "names and values"}.items():
+    for name, message in {"bad.yaml": "bad.yaml: line 1: ", "n.json": "JSON object"}.items():
         with pytest.raises(LogError, match=message):
             load_log(tmp_path / "cut.csv", tmp_path / name)
     for path, mapping in (("none.csv", PLAIN), ("cut.csv", tmp_path / "none.yaml")):

@@ -489,7 +489,7 @@ def test_concat_where_some_finals_are_unknown() -> None:
     [
         ([], ValueError, "parts"),
         (make(), TypeError, r"parts .*; pass \[rollout\]"),
-        ([make(), {}], TypeError, "part 1"),
+        ([make(), {}], TypeError, "at position 1"),
         ([make(), make(x=np.zeros(5))], DataError, "'x'"),
         ([make(infos={"x": np.zeros(5)}), make(infos={"y": np.zeros(5)})], DataError, "'infos'"),
         ([make(), make(actions=np.zeros((5, 2)))], ShapeError, "'actions'"),

@@ -63,7 +63,7 @@ def test_an_interrupted_writer_leaves_the_old_posterior(tmp_path, monkeypatch):
 def test_damage_is_found(tmp_path):
     folder = made().save(tmp_path / "p")
     whole = (folder / DRAWS).read_bytes()
-    for content, words in ((whole[:-9], "bytes instead of"), (whole[:-9] + b"123456789", "checksum differs")):
+    for content, words in ((whole[:-9], "bytes instead of"), (whole[:-9] + b"123456789", "checksum mismatch")):
         (folder / DRAWS).write_bytes(content)
         with pytest.raises(PosteriorError, match=words):
             Posterior.load(folder)

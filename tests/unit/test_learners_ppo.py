@@ -388,6 +388,7 @@ MISTAKES: list[tuple[Any, type[Exception], str]] = [
     (lambda: make(gradients="numpi"), UnknownNameError, "gradients .* did you mean 'numpy'"),
     (lambda: make(gradients="numpy", kind=GRUGaussianPolicy), ValueError, "gradients=.* GRUGaussianPolicy"),
     (lambda: make(kind=TanhGaussianMLPPolicy), TypeError, "policy .* evaluate_actions"),
+    (lambda: make(critic=3), TypeError, "critic"),
     (lambda: make(domain_params=["m"]), ValueError, "domain_params .* task_sampler"),
     (lambda: make(domain_params="m", task_sampler=[DomainParamUpdate({})]), TypeError, "domain_params"),
     (lambda: make(task_sampler=[]), ValueError, "task_sampler"),

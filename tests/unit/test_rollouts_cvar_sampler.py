@@ -99,7 +99,7 @@ def test_bad_rollouts_and_samplers_are_refused():
         select_cvar(None, 0.5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="got 2 rollouts at position 1"):
         select_cvar([made(1.0), StepSequence.concat([made(1.0), made(2.0)])], 0.5)
-    with pytest.raises(TypeError, match="got list at position 0"):
+    with pytest.raises(TypeError, match=r"got list .* at position 0"):
         select_cvar([[1.0]], 0.5)  # type: ignore[list-item]
     with pytest.raises(ValueError, match=r"gamma must lie in \[0, 1\], got 1.5"):
         select_cvar([made(1.0)], 0.5, 1.5)

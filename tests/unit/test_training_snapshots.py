@@ -278,7 +278,7 @@ def test_a_manifest_that_was_changed_or_moved_is_refused(tmp_path: Path) -> None
     manifest = path / "manifest.json"
     whole = manifest.read_text()
     manifest.write_text(whole.replace('"metrics_offset": 0', '"metrics_offset": 1'))
-    with pytest.raises(SnapshotError, match=r"manifest.json is damaged \(its checksum differs"):
+    with pytest.raises(SnapshotError, match=r"manifest.json is damaged \(checksum mismatch"):
         load_snapshot(tmp_path)
     manifest.write_text(json.dumps(json.loads(whole)))  # another layout says the same
     assert load_snapshot(tmp_path).iteration == 3
@@ -360,7 +360,7 @@ def test_older_snapshots_give_their_rows_up_and_damage_is_named(
     block = second / "buffers-0-2.rows"
     whole = block.read_bytes()
     block.write_bytes(whole[:-1] + b"x")
-    with pytest.raises(SnapshotError, match=r"buffers-0-2.rows: it is damaged \(its checksum"):
+    with pytest.raises(SnapshotError, match=r"buffers-0-2.rows: it is damaged \(checksum mismatch"):
         _ = load_snapshot(tmp_path).buffers
     block.write_bytes(whole[:-1])
     with pytest.raises(SnapshotError, match="has 4095 bytes instead of 4096"):

@@ -14,7 +14,7 @@ from gymnasium.spaces import Box, Discrete
 from scipy import special
 from torch import Tensor, nn
 
-from metaroll.checks import check_number, check_unit_interval
+from metaroll.checks import check_instance, check_number, check_unit_interval
 from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.heads import check_box, check_discrete
 from metaroll.policies.parameters import as_one_vector
@@ -277,8 +277,7 @@ class EpsilonGreedyPolicy(ActingPolicy):
 
 
 def _check_inner(policy: Any, outer: str) -> None:
-    if not isinstance(policy, ActingPolicy):
-        raise TypeError(f"policy must be a policy of metaroll, got {type(policy).__name__}; {outer} wraps one")
+    check_instance("policy", policy, ActingPolicy, f"a policy of metaroll, which {outer} wraps")
 
 
 def _check_uniform_noise(policy: ActingPolicy) -> None:
@@ -375,6 +374,7 @@ class UniformFirst(Exploration, ABC):
     """
 
     def __init__(self, policy: ActingPolicy, random_steps: int) -> None:
+        _check_inner(policy, type(self).__name__)
         self._random_steps = random_steps
         self.policy = UniformFirstPolicy(policy) if self._random_steps else policy
 

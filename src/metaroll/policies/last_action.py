@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from gymnasium.spaces import Box, Discrete
 
+from metaroll.checks import check_instance
 from metaroll.functional.distributions import ActionDistribution
 from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.parameters import part_of
@@ -39,6 +40,7 @@ class LastActionPolicy(ActingPolicy):
         spec = EnvSpec.from_env(env_spec)
         if not isinstance(spec.action_space, Box | Discrete):
             raise TypeError(f"{type(self).__name__} needs a Box or Discrete action space, got {spec.action_space}")
+        check_instance("policy", policy, ActingPolicy, "a policy of metaroll")
         self._discrete = isinstance(spec.action_space, Discrete)
         super().__init__(spec, policy.info)
         if policy.obs_dim != self.obs_dim + self.act_dim:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from metaroll.checks import check_number, check_whole, is_tensor
+from metaroll.checks import check_list, check_number, check_whole, is_tensor
 from metaroll.errors import DataError, ShapeError, unknown_name
 from metaroll.policies.parameters import ParameterFreePolicy
 from metaroll.types import Context, EnvSpec, PolicyInfo, PolicyState
@@ -38,7 +38,8 @@ class PlaybackPolicy(ParameterFreePolicy):
             raise TypeError(f"no_reset must be a bool, got {no_reset!r}")
         self.no_reset = no_reset
         blank = _blank_action(self.env_spec)
-        self._recordings = [_checked_recording(i, rec, blank) for i, rec in enumerate(act_recordings)]
+        listed = check_list("act_recordings", act_recordings, "arrays of actions", object)
+        self._recordings = [_checked_recording(i, rec, blank) for i, rec in enumerate(listed)]
         if not self._recordings:
             raise ValueError("act_recordings must hold at least one recording, got none")
         self._lengths = np.array([len(recording) for recording in self._recordings])

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from metaroll.checks import check_fraction, check_whole
+from metaroll.checks import check_fraction, check_instance, check_whole
 from metaroll.seeding import as_generator
 from metaroll.tasks.finite_samplers import sample_indices
 from metaroll.tasks.task_key import task_key
@@ -159,6 +159,7 @@ class SplitTaskSampler(TaskSampler):
     ) -> None:
         if side not in ("train", "test"):
             raise ValueError(f"side must be 'train' or 'test', got {side!r}")
+        check_instance("sampler", sampler, TaskSampler, "a TaskSampler")
         self._sampler, self._side, self._share = sampler, side, check_test_share(test_share)
         self._generator = as_generator(generator)
         held_out = None if test_tasks is None else check_test_tasks(sampler, test_tasks)

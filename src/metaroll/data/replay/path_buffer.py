@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from metaroll.checks import check_whole
+from metaroll.checks import check_instance, check_whole
 from metaroll.data.replay.ring_rows import History, RingRows
 from metaroll.errors import DataError, ShapeError
 from metaroll.seeding import as_generator
@@ -92,6 +92,7 @@ class PathBuffer:
             TypeError: An array does not fit into the dtype of the first path.
             ValueError: Keys are missing, or the path is longer than the buffer.
         """
+        check_instance("path", path, Mapping, "a dict of arrays")
         arrays = {key: np.asarray(value) for key, value in path.items()}
         length = self._check_path(arrays)
         for steps, rows in self.new_paths([length], {key: (a.shape[1], a.dtype) for key, a in arrays.items()}):

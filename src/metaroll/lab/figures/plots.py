@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from metaroll.checks import check_path
 from metaroll.data.doors.plain_files import damage
 from metaroll.data.folders.atomic_files import write_files
 from metaroll.data.step_sequence import StepSequence
@@ -189,7 +190,7 @@ def plot_robustness(result: RobustnessMap, path: str | Path) -> Path:
     """
     if not isinstance(result, RobustnessMap):
         raise TypeError(f"result must be a RobustnessMap, as robustness_map returns it, got {result!r}")
-    return _write(robustness_chart(to_plain(result.to_dict())), Path(path))
+    return _write(robustness_chart(to_plain(result.to_dict())), check_path("path", path, "file"))
 
 
 def plot_groups(

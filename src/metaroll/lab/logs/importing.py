@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Box
 
-from metaroll.checks import check_number
+from metaroll.checks import check_number, check_path
 from metaroll.data.recordings import load_rollout
 from metaroll.data.rollouts import TIME_STEP
 from metaroll.data.step_sequence import StepSequence
@@ -96,6 +96,7 @@ def load_log(
     """
     dt = None if dt is None else check_number("dt", dt, 0.0, above_low=True)
     checked_mapping = None if mapping is None else _mapping(mapping)
+    check_path("path", path, "log")
     data_set = find_minari(path)
     if data_set is not None:
         if checked_mapping is None:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from metaroll.checks import check_seed
+from metaroll.checks import check_instance, check_seed
 from metaroll.config import ConfigField, config_of, described
 from metaroll.data.rollouts import Rollouts
 from metaroll.data.step_sequence import StepSequence
@@ -164,7 +164,7 @@ class PPO(Stateful, EpochLearner):
         inputs = self.env_spec.obs_dim + len(self.domain_params)
         generator = torch_generator(derive_seed("ppo critic", self.seed))
         default_critic = MLP(inputs, 1, (64, 64), "tanh", init="orthogonal", generator=generator)
-        self._critic = default_critic if critic is None else critic
+        self._critic = default_critic if critic is None else check_instance("critic", critic, nn.Module, "a module")
         self._device = torch.device("cpu" if device is None else device)
         self._policy.to(self._device)
         self._critic.to(self._device)
