@@ -167,8 +167,8 @@ def check_instance(name: str, value: Any, kind: type[T], expected: str) -> T:
     return value
 
 
-def check_list(name: str, value: Any, entries: str, kind: type[T], hint: str = "") -> list[T]:
-    """``value`` as a list, if it is an iterable of ``kind`` alone; texts and dicts are none.
+def check_list(name: str, value: Any, entries: str, kind: type[Any] = object, hint: str = "") -> list[Any]:
+    """``value`` as a list, if it is an iterable of ``kind`` alone; texts and dicts are no lists.
 
     Args:
         name: How messages call it.

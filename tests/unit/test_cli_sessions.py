@@ -426,7 +426,7 @@ def test_a_damaged_line_of_metrics_costs_the_learning_curve_and_nothing_else(dra
     (drawing_place / "r" / "summary.json").unlink()
     status, out, _ = run(capsys, "resume", "r", "--epochs", "2")
     assert status == 0
-    assert "no learning curve: r/metrics.jsonl: line 1: it is damaged" in " ".join(out.split())
+    assert "no learning curve: r/metrics.jsonl: line 1: it is not valid JSON" in " ".join(out.split())
     assert json.loads((drawing_place / "r" / "summary.json").read_text())["epochs"] == 2
 
 

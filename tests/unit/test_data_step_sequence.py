@@ -488,7 +488,7 @@ def test_concat_where_some_finals_are_unknown() -> None:
     ("parts", "error", "told"),
     [
         ([], ValueError, "parts"),
-        (make(), TypeError, r"parts .*; pass \[rollout\]"),
+        (make(), TypeError, r"parts .*; pass \[part\]"),
         ([make(), {}], TypeError, "at position 1"),
         ([make(), make(x=np.zeros(5))], DataError, "'x'"),
         ([make(infos={"x": np.zeros(5)}), make(infos={"y": np.zeros(5)})], DataError, "'infos'"),

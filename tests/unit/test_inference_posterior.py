@@ -76,7 +76,7 @@ def test_damage_is_found(tmp_path):
         with pytest.raises(PosteriorError, match=words):
             Posterior.load(folder)
     (folder / DESCRIPTION).write_text("{")
-    with pytest.raises(PosteriorError, match="damaged"):
+    with pytest.raises(PosteriorError, match="not valid JSON"):
         Posterior.load(folder)
     for path, words in ((tmp_path, "has no posterior.json"), (tmp_path / "none", "no such folder")):
         with pytest.raises(PosteriorError, match=words):

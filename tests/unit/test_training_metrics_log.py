@@ -82,5 +82,5 @@ def test_bad_input(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="holds no metrics"):
         read_metrics(tmp_path)
     (tmp_path / FILE_NAME).write_text("{]\n")
-    with pytest.raises(ValueError, match=r"metrics.jsonl: line 1: it is damaged"):
+    with pytest.raises(ValueError, match=r"metrics.jsonl: line 1: it is not valid JSON"):
         read_metrics(tmp_path)

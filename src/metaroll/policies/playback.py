@@ -38,7 +38,7 @@ class PlaybackPolicy(ParameterFreePolicy):
             raise TypeError(f"no_reset must be a bool, got {no_reset!r}")
         self.no_reset = no_reset
         blank = _blank_action(self.env_spec)
-        listed = check_list("act_recordings", act_recordings, "arrays of actions", object)
+        listed = check_list("act_recordings", act_recordings, "arrays of actions")
         self._recordings = [_checked_recording(i, rec, blank) for i, rec in enumerate(listed)]
         if not self._recordings:
             raise ValueError("act_recordings must hold at least one recording, got none")

@@ -352,7 +352,7 @@ class MLPBaseline(TaskBaseline):
         seed: int = 0,
     ) -> None:
         self._hidden_sizes = [
-            check_whole("hidden_sizes", size) for size in check_list("hidden_sizes", hidden_sizes, "widths", object)
+            check_whole("hidden_sizes", size) for size in check_list("hidden_sizes", hidden_sizes, "widths")
         ]
         self._num_updates = check_whole("num_updates", num_updates)
         self._batch_size = check_whole("batch_size", batch_size)

@@ -57,7 +57,7 @@ class ConstructEnvsSampler(TaskSampler):
     def __init__(
         self, env_constructors: Sequence[EnvConstructor], *, generator: np.random.Generator | int | None = None
     ) -> None:
-        self._env_constructors = check_list("env_constructors", env_constructors, "constructors", object)
+        self._env_constructors = check_list("env_constructors", env_constructors, "constructors")
         if not self._env_constructors:
             raise ValueError("env_constructors must not be empty: there is nothing to draw from")
         for position, constructor in enumerate(self._env_constructors):
@@ -99,7 +99,7 @@ class EnvPoolSampler(TaskSampler):
     """
 
     def __init__(self, envs: Sequence[Any], *, generator: np.random.Generator | int | None = None) -> None:
-        self._envs = check_list("envs", envs, "environments", object)
+        self._envs = check_list("envs", envs, "environments")
         for position, env in enumerate(self._envs):
             if isinstance(env, type) or not (hasattr(env, "reset") and hasattr(env, "step")):
                 raise TypeError(
@@ -184,7 +184,7 @@ def named_constructors(constructors: Any) -> dict[str, EnvConstructor]:
     else:
         pairs = [
             (_name_of(constructor), constructor)
-            for constructor in check_list("constructors", constructors, "constructors", object)
+            for constructor in check_list("constructors", constructors, "constructors")
         ]
     if not pairs:
         raise ValueError("constructors must hold at least one, got none")

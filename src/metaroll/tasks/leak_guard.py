@@ -123,7 +123,7 @@ def find_overlaps(train_tasks: Sequence[Any], test_tasks: Sequence[Any]) -> tupl
 
 
 def _tasks_of(name: str, entries: Sequence[Any]) -> list[Any]:
-    entries = check_list(name, entries, "tasks", object)
+    entries = check_list(name, entries, "tasks")
     tasks = [entry.task if isinstance(entry, EnvUpdate) else entry for entry in entries]
     if not tasks:
         raise ValueError(f"{name} must hold at least one task, got none")
