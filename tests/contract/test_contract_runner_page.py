@@ -10,8 +10,9 @@ import pytest
 from doc_pages import page, python_blocks, run_command, run_script
 
 import metaroll
+from metaroll.configs.run import SnapshotMode
 from metaroll.lab.cli.main import main
-from metaroll.training.store.snapshots import SnapshotMode, load_snapshot, snapshots_of
+from metaroll.training.store.snapshots import load_snapshot, snapshots_of
 
 
 def test_the_commands_run(tmp_path: Path) -> None:
