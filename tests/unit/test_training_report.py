@@ -195,7 +195,7 @@ def test_the_page_says_whether_it_adapts_or_averages(tmp_path):
         "cosine between task gradients 0.1 mean of the last 10 epochs",
         "gain, training tasks 1 ",
         "training tasks made worse 25 %",
-        "held-out tasks made worse 50 % Share with a lower return after adaptation than before",
+        "held-out tasks made worse 50 % Share of tasks with a lower return after adaptation than before",
         "return after adaptation -7",  # not that of later training
     ):
         assert said in page.text, said

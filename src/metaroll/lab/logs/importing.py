@@ -291,7 +291,7 @@ class _Reader:
             if ids[start] in known:
                 raise LogError(
                     f"{self._table.place(start, name)}: rollout {ids[start]} continues after another one has begun; "
-                    f"it began in row {known[ids[start]] + 1}. Sort the rows by {name!r}"
+                    f"it started in row {known[ids[start]] + 1}; sort the rows by {name!r}"
                 )
             known[ids[start]] = start
         return np.stack([starts, np.append(starts[1:], self._num_rows)], axis=1)
@@ -492,9 +492,9 @@ def _ordered(columns: Mapping[str, LogColumn], spec: EnvSpec | None, kind: str) 
         discrete = kind == "action" and not isinstance(spec.action_space, Box)
         if len(columns) != (1 if discrete else size):
             raise LogError(
-                f"the mapping must have {size} {kind}s, as the environment does (it has no labels for them, so their "
-                f"order counts, and the labels are up to you), got {len(columns)}: {', '.join(columns)}. Compute what "
-                "the log lacks beforehand, or leave it out of the environment"
+                f"the mapping must have as many {kind}s as the environment, {size}, got {len(columns)}: "
+                f"{', '.join(columns)} (the environment has no labels for them, so their order counts, and you choose "
+                "the labels). Compute what the log lacks beforehand, or leave it out of the environment"
             )
         return dict(columns)
     lacking = [label for label in labels if label not in columns]

@@ -136,8 +136,8 @@ def make_grid(
         worst = int(np.argmax(np.abs(pauses - usual)))
         if abs(pauses[worst] - usual) > _UNEVEN * usual:
             raise LogError(
-                f"{table.place(first + worst + 1, column)}: {pauses[worst]:.6g} s pass since the row before, usually "
-                f"{usual:.6g} s; set dt, so that the log is resampled"
+                f"{table.place(first + worst + 1, column)}: {pauses[worst]:.6g} s have passed since the previous row, "
+                f"usually {usual:.6g} s; set dt, so that the log is resampled"
             )
         return _rows_as_steps(times, usual)
     if usual > _TOO_SLOW * dt:
