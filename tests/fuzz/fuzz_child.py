@@ -1,7 +1,7 @@
-"""A process that reads damaged files, and reports those that led to anything other than one of our errors.
+"""A process that reads damaged files, and tells which of them led to something else than one error of ours.
 
-Usage: python fuzz_child.py FOLDER COUNT SEED KIND ...: ``COUNT`` inputs of each kind, 0 for all of them. It prints a
-line of JSON for each input that failed, and one with the number of inputs at the end.
+Usage: python fuzz_child.py FOLDER COUNT SEED KIND ...: ``COUNT`` inputs of each kind, 0 for all that there are. A line
+of JSON for each input that failed, and one with the number of inputs at the end.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from metaroll.lab.report import page_parts
 
 GIB, SECONDS = 2**30, 10
 PER_DAMAGE = 6
-"""Number of inputs per kind of damage to bytes, if all inputs of a file are tried."""
+"""Inputs of each damage of bytes, of all inputs of a kind and file."""
 MASKED = ("more memory than there is",)
-"""Texts of errors that show that our own limits came too late."""
+"""What says that our own limits were too late."""
 
 
 class TooSlow(BaseException):
@@ -40,7 +40,7 @@ class TooSlow(BaseException):
 
 
 def peak() -> int:
-    """Peak memory of the process in bytes since ``reset_peak``."""
+    """Most bytes that the process has had since ``reset_peak``."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM"):
             return int(line.split()[1]) * 1024
@@ -54,7 +54,7 @@ def reset_peak() -> int:
 
 
 def links(path: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Replacements of a file by something else, such as a link; the intact file is kept next to it."""
+    """What stands in the place of a file without being one; it, or the whole file, is kept beside."""
     beside = path.with_name(f".kept.{path.name}")
 
     def moved() -> None:
@@ -95,12 +95,12 @@ def links(path: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
 
 
 def inputs(kind: kinds.Kind, path: Path, data: bytes, count: int, rng: np.random.Generator) -> list[tuple[str, Any]]:
-    """Name and content of damaged versions of a file: about ``count`` of every sort, 0 for all."""
-    damaged: list[tuple[str, Any]] = [("empty", b"")]
+    """Name and content of damages of a file; ``count`` of them, every sort among them, 0 for all."""
+    found: list[tuple[str, Any]] = [("empty", b"")]
     for name, damage in damages.BYTES.items():
         times = PER_DAMAGE * (4 if name == "flip" else 1) if not count else max(1, count // 14)
-        damaged += [(f"{name} {i}", damage(rng, data)) for i in range(times)]
-    damaged += list(links(path))
+        found += [(f"{name} {i}", damage(rng, data)) for i in range(times)]
+    found += list(links(path))
     more = list(kind.changes(path, data, not count))
     if kind.texts:
         more += list(damages.TEXTS.items())
@@ -108,15 +108,15 @@ def inputs(kind: kinds.Kind, path: Path, data: bytes, count: int, rng: np.random
         more = [more[i] for i in sorted(rng.choice(len(more), count, replace=False))]
     if not count and len(more) > MOST:
         more = [more[i] for i in sorted(rng.choice(len(more), MOST, replace=False))]
-    return damaged + more
+    return found + more
 
 
 MOST = 250
-"""Number of damages specific to the format that are tried per file."""
+"""Damages of a format that are tried of each file."""
 
 
 def outcome(read: Callable[[], Any], whole: str | None, sealed: bool) -> str | None:
-    """What is wrong with a reading; ``None`` if nothing is."""
+    """What is wrong with a reading; ``None``: nothing."""
     before, began = reset_peak(), time.process_time()
     wrong = None
     signal.alarm(6 * SECONDS)  # the machine may be busy
@@ -162,7 +162,7 @@ def in_place(path: Path, content: Any) -> None:
 
 
 def run(root: Path, name: str, count: int, seed: int) -> int:
-    """Try a kind; returns the number of its inputs."""
+    """Try a kind; the number of its inputs."""
     if name == "names":
         for each in kinds.NAMES:
             tell(name, repr(each[:60]), outcome(lambda each=each: named(each), None, False))

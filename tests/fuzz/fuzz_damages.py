@@ -1,4 +1,4 @@
-"""Damages to files, as deterministic functions of a generator and the content."""
+"""Damages of files, each a function of a generator and the content: deterministic, whatever the file."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def swap(rng: np.random.Generator, data: bytes) -> bytes:
 
 
 def huge_bytes(rng: np.random.Generator, data: bytes) -> bytes:
-    """Overwrite bytes that may declare a size by the largest number."""
+    """A declared size, perhaps, becomes the largest there is."""
     place, width = int(rng.integers(0, max(1, len(data) - 8))), int(rng.choice([2, 4, 8]))
     filled = bytes([255] * (width - 1) + [int(rng.choice([127, 255]))])
     return data[:place] + filled + data[place + width :]
@@ -112,7 +112,7 @@ VALUES: tuple[Any, ...] = (
     {"$": "space", "plain": {"kind": "box", "low": 0.0, "high": 1.0, "shape": [10**9, 3], "dtype": "<f8"}},
     {"$": ["x"]},
 )
-"""Values that replace each entry in turn."""
+"""What stands in turn in the place of each entry."""
 
 
 def places(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -143,7 +143,7 @@ def without(tree: Any, path: tuple[Any, ...]) -> Any:
 
 
 def changed_trees(tree: Any) -> Iterator[tuple[str, Any]]:
-    """Trees in which one entry is replaced by one of ``VALUES``, or left out."""
+    """Every entry in turn replaced by each of ``VALUES``, or left out."""
     for path in places(tree):
         place = "/".join(map(str, path))
         for number, value in enumerate(VALUES):
@@ -158,7 +158,7 @@ def json_changes(data: bytes, seal: Callable[[Any], Any] = lambda tree: tree) ->
 
 
 def line_changes(data: bytes) -> Iterator[tuple[str, bytes]]:
-    """JSON lines in which an entry of the first, second, third or last line is replaced."""
+    """Of JSON lines: an entry of the first, the second, the third and the last line replaced."""
     lines = data.splitlines()
     for number in sorted({0, 1, 2, len(lines) - 1} & set(range(len(lines)))):
         for name, changed in json_changes(lines[number]):
@@ -250,7 +250,7 @@ def archive(members: dict[str, bytes], method: int = zipfile.ZIP_STORED) -> byte
 
 
 def npz_changes(data: bytes, big: bool) -> Iterator[tuple[str, bytes]]:
-    """Archives in which one array is replaced, removed or renamed, and zip bombs."""
+    """Each array in turn replaced, taken out, or renamed; archives that are bombs."""
     with zipfile.ZipFile(io.BytesIO(data)) as file:
         members = {name: file.read(name) for name in file.namelist()}
     for name in members:

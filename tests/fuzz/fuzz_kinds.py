@@ -1,4 +1,4 @@
-"""The formats that are damaged: intact files of each, and how they are read."""
+"""What is damaged: for each format whole files, and how they are read."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Kind:
 
 
 def digest(value: Any) -> str:
-    """A text that is equal for values that are equal bit by bit."""
+    """Equal for equal values, bit for bit."""
     total = hashlib.sha256()
 
     def add(item: Any) -> None:
@@ -114,7 +114,7 @@ def npz_changes(path: Path, data: bytes, big: bool) -> Iterator[tuple[str, bytes
 
 
 def header_changes(path: Path, data: bytes, big: bool) -> Iterator[tuple[str, bytes]]:
-    """Recordings in whose header one entry is replaced."""
+    """Of the recording, its header with every entry replaced."""
     with np.load(io.BytesIO(data)) as file:
         arrays = {name: file[name] for name in file.files}
     for name, header in damages.json_changes(arrays["header"].tobytes()):
@@ -266,7 +266,7 @@ CONFIG: dict[str, Any] = {
 
 
 def make_run(folder: Path) -> list[Path]:
-    """The files of a run of the command line."""
+    """What a run of the command line leaves."""
     from metaroll.training.store.files import write_json
     from metaroll.training.store.metrics_log import MetricsLog
     from metaroll.training.store.run_folder import write_config
@@ -396,7 +396,7 @@ def make_tree(folder: Path) -> list[Path]:
 
 
 def read_tree(folder: Path) -> Any:
-    """Read a tree without the manifest, whose checksums would detect all damage."""
+    """Past the manifest, whose checksums would find all of it."""
     from metaroll.training.store.files import load_tree
 
     [path] = (folder / "snapshots").iterdir()
@@ -404,7 +404,7 @@ def read_tree(folder: Path) -> Any:
 
 
 def tensor_changes(path: Path, data: bytes, big: bool) -> Iterator[tuple[str, bytes]]:
-    """Damaged headers of safetensors, and of the JSON beside them; ``reseal`` then corrects the checksum."""
+    """Headers of safetensors with their checksums written down anew; see ``resealed``."""
     if path.suffix == ".json":
         yield from damages.json_changes(data)
     if path.suffix == ".safetensors":
@@ -416,7 +416,7 @@ def tensor_changes(path: Path, data: bytes, big: bool) -> Iterator[tuple[str, by
 
 
 def reseal(path: Path) -> None:
-    """Write the checksum of a ``.safetensors`` file into the JSON beside it, so that the reader passes this check."""
+    """Write the checksum of a ``.safetensors`` file into the JSON beside it, so that what is behind it is reached."""
     with contextlib.suppress(OSError, ValueError):
         beside = path.with_suffix(".json")
         document = json.loads(beside.read_bytes())
@@ -482,7 +482,7 @@ def make_simulations(folder: Path) -> list[Path]:
 
 
 def command(*arguments: str) -> str:
-    """Run a command; returns its output, and raises if that reports an internal error."""
+    """What a command has said; an error if that is an internal one."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         status = main(list(arguments))
