@@ -74,7 +74,7 @@ def test_without_a_terminal_every_epoch_is_one_plain_line():
     assert len(lines) == 2
     assert lines[0].startswith("epoch 1/4  4,000 env steps  400 steps/s  50 updates/s  return -20.0 -> -10.0 [")
     assert lines[1].startswith("epoch 2/4  8,000 env steps  400 steps/s  50 updates/s  return -20.0 -> -11.0 [")
-    assert lines[1].endswith("0:20 elapsed, 0:20 left")
+    assert lines[1].endswith("0:20 of training, 0:20 left")
 
 
 def test_a_terminal_gets_a_table_that_holds_the_rows():
@@ -102,13 +102,14 @@ def test_a_resumed_run_counts_from_where_it_stood():
     text = io.StringIO()
     display = TrainingDisplay(Console(file=text, width=120), "t", 4, updates_per_epoch=10, clock=clock)
     runner = SimpleNamespace(total_env_steps=9000)
-    display.start_from(2, 8000)
     with display:
+        clock.now += 5.0  # to start workers, say
+        display.start_from(2, 8000, seconds=60.0)
         clock.now += 2.0
         # The run says that it took 62 seconds in all, 2 of them now.
         display.on_epoch_end(runner, 2, {"time/epoch_seconds": 2.0, "time/total_seconds": 62.0})
     assert display.seconds == 62.0
-    assert text.getvalue() == "epoch 3/4  9,000 env steps  500 steps/s  5 updates/s  1:02 elapsed, 0:02 left\n"
+    assert text.getvalue() == "epoch 3/4  9,000 env steps  500 steps/s  5 updates/s  1:02 of training, 0:02 left\n"
 
 
 def test_an_epoch_without_an_evaluation_shows_none():

@@ -178,7 +178,7 @@ def closing_panel(summary: Mapping[str, Any], run_dir: Path, pictures: Sequence[
             f"(lower bound {summary['normalized_score_ci_low']:.2f})",
         ]
     if "seconds" in summary:
-        lines.append(f"time     {duration(summary['seconds'])}, {summary['env_steps']:,} environment steps")
+        lines.append(f"time     {duration(summary['seconds'])} of training, {summary['env_steps']:,} environment steps")
     lines += [f"picture  {escape(str(picture))}" for picture in pictures if picture.name != "learning_curve.png"]
     lines += [f"run      {escape(str(run_dir))}", f"next     {escape(further)}"]
     title = "summary" if epoch != 0 else "before training"
