@@ -54,15 +54,17 @@ def test_threads_that_never_end_do_not_keep_a_command(argument, expected):
     assert ("--nonsense" in ended.stderr) == (expected == 2)
 
 
-def test_threads_that_end_soon_are_waited_for():
+def test_threads_that_end_soon_are_waited_for_and_messages_of_logs_are_warnings():
     program = (
-        "import sys, threading, time\n"
+        "import logging, sys, threading, time\n"
         "from metaroll.lab.cli.main import main\n"
-        "threading.Thread(target=lambda: time.sleep(0.3) or print('saved')).start()\n"
+        "log = logging.getLogger('metaroll.rollouts').warning\n"
+        "threading.Thread(target=lambda: time.sleep(0.3) or print('saved') or log('lost: %s', 2)).start()\n"
         "sys.exit(main())\n"
     )
     ended = subprocess.run([sys.executable, "-c", program, "--version"], capture_output=True, text=True, timeout=60)
     assert ended.returncode == 0 and ended.stdout.endswith("saved\n")
+    assert ended.stderr == "metaroll: warning: lost: 2\n"
 
 
 def test_lines_of_the_help_that_go_on_stand_below_their_beginning(capsys):

@@ -30,8 +30,8 @@ __all__ = [
 
 _NOTEBOOK_COLUMNS = 80
 _HANGING = 4
-_UNBROKEN = re.compile(r"(?<=: )metaroll .*|(?:`[^`]*`|\S)+")
-"""What stays on one line: a word, a command in backquotes, and one that ends a sentence."""
+_UNBROKEN = re.compile(r"(?:(?<=: )|(?<=see )|(?<=with )|(?<=  ))metaroll (?:(?![,.:;)] ).)*$|(?:`[^`]*`|\S)+")
+"""What stays on one line: a word, a command in backquotes, and one that ends a line as in "see metaroll list envs"."""
 _STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red", "skip": "dim"}
 
 
