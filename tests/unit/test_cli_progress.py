@@ -21,7 +21,7 @@ from metaroll.lab.cli.main import main
 from metaroll.lab.cli.runs.group_display import GroupDisplay
 from metaroll.lab.display.consoles import make_console
 from metaroll.lab.display.progress import EvaluationDisplay, TrainingDisplay, short
-from metaroll.lab.display.timing import RunAmounts, about, duration, seconds_of
+from metaroll.lab.display.timing import RunAmounts, RunTiming, about, duration, seconds_of
 from metaroll.lab.display.view import ConsoleView
 from metaroll.learners.on_policy.ppo import PPO
 from metaroll.policies.gaussian import GaussianMLPPolicy
@@ -246,6 +246,12 @@ def test_the_time_left_is_right_and_goes_on_counting_within_an_epoch(amounts):
         run.clock.now += 4.0  # no news, but time goes by
         assert timing.run_left() == pytest.approx(run_left - 4.0)
         assert timing.epoch_left() == pytest.approx(epoch_left - 4.0)
+
+
+def test_the_time_left_of_a_run_elsewhere_follows_from_its_epochs():
+    # The first epoch starts the workers: it does not count once there are others.
+    for seconds, left in (([], None), ([30.0], 90.0), ([30.0, 2.0, 4.0], 3.0), ([1.0] * 4, 0.0)):
+        assert RunTiming.of_epochs(seconds, 4).run_left() == left
 
 
 def test_nobody_hears_of_a_quiet_run():
