@@ -26,12 +26,15 @@ __all__ = [
     "show_notes",
     "show_problem",
     "warning_line",
+    "wrapped",
 ]
 
 _NOTEBOOK_COLUMNS = 80
 _HANGING = 4
 _UNBROKEN = re.compile(r"(?:(?<=: )|(?<=see )|(?<=with )|(?<=  ))metaroll (?:(?![,.:;)] ).)*$|(?:`[^`]*`|\S)+")
 """What stays on one line: a word, a command in backquotes, and one that ends a line as in "see metaroll list envs"."""
+_NAMED = re.compile(r" *\S+ {2,}(?=\S)")
+"""The beginning of a line that explains a name: its text is a column."""
 _STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red", "skip": "dim"}
 
 
@@ -117,9 +120,13 @@ def show_notes(notes: Sequence[str]) -> None:
 
 
 def warning_line(text: str) -> str:
-    """The line that shows a warning to the user; on a terminal it is wrapped between words."""
-    line, console = f"metaroll: warning: {text}", make_console(stderr=True)
-    return (_at_words(Text(line), console.width).plain if console.is_terminal else line) + "\n"
+    """The line that shows a warning to the user."""
+    return wrapped(f"metaroll: warning: {text}", make_console(stderr=True)) + "\n"
+
+
+def wrapped(text: str, console: Console) -> str:
+    """``text`` for other printers than ``console``, wrapped as it would wrap it."""
+    return _at_words(Text(text), console.width).plain if console.is_terminal else text
 
 
 def printable(text: str) -> str:
@@ -133,14 +140,17 @@ def escape(text: str) -> str:
 
 
 def _at_words(text: Text, width: int) -> Text:
-    """``text`` wrapped between words, its continued lines indented.
+    """``text`` wrapped between words, its continued lines indented, or below the text that explains a name.
 
     A command or path that is longer than a line is left to the terminal: then it can still be copied whole.
     """
     lines: list[Text] = []
     for line in text.split("\n", allow_blank=True):
         plain, cuts, indents = line.plain, [0], [0]
+        column = _NAMED.match(plain)
         hanging = len(plain) - len(plain.lstrip()) + _HANGING
+        if column is not None and column.end() <= width // 2:
+            hanging = column.end()
         for piece in _UNBROKEN.finditer(plain):
             begins = cuts[-1]
             if plain[begins : piece.start()].strip() and indents[-1] + cell_len(plain[begins : piece.end()]) > width:
