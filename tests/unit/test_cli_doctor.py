@@ -11,6 +11,7 @@ from metaroll.errors import one_line
 from metaroll.lab.cli import doctor
 from metaroll.lab.cli.doctor import Check, guarded
 from metaroll.lab.cli.main import main
+from metaroll.own_code import contributed
 from metaroll.training.session.machine import Processors
 
 
@@ -26,6 +27,7 @@ def test_this_machine_passes_and_the_json_is_all_there_is(capsys, tmp_path, monk
     assert all(check["hint"] for check in found.values() if check["status"] == "warn")
     assert metadata.version("metaroll") in found["metaroll"]["value"]
     assert found["rollout"]["value"].startswith("20 steps in a worker process after")
+    assert found["plug-ins"]["value"].startswith(f"{len(contributed())} in metaroll.contrib; of other packages: ")
     assert {"packages", "extra fast", "extra mujoco", "extra video", "plug-ins", "processors"} <= found.keys()
     assert list(tmp_path.iterdir()) == []  # looking leaves nothing behind
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import pytest
 
 import metaroll
 from metaroll.envs.lookup.registry import family_names, get_family
+from metaroll.errors import command_text
 from metaroll.lab.cli.main import main
 from metaroll.lab.cli.options import take_positionals
 from metaroll.lab.runs.run_reports import find_runs, read_run
@@ -357,13 +359,27 @@ def test_where_options_are_not_known_yet_names_come_first():
     assert take_positionals(["a", "--x", "1", "b"], 2) == (["a"], ["--x", "1", "b"])
 
 
-@pytest.mark.parametrize("topic", ["algos", "envs", "presets"])
-def test_names_that_are_to_be_typed_are_whole_in_a_narrow_terminal(capsys, monkeypatch, topic):
-    monkeypatch.setenv("COLUMNS", "80")
+@pytest.mark.parametrize("width", [80, 60])
+@pytest.mark.parametrize("topic", ["algos", "envs"])
+def test_names_that_are_to_be_typed_are_whole_in_a_narrow_terminal(capsys, monkeypatch, topic, width):
+    monkeypatch.setenv("COLUMNS", str(width))
     assert main(["list", topic]) == 0
-    shown = capsys.readouterr().out.split()
-    names = {"algos": ALGORITHM_NAMES, "envs": family_names(), "presets": preset_names("pearl")}[topic]
-    assert set(names) <= set(shown)
+    shown = capsys.readouterr().out
+    names = {"algos": ALGORITHM_NAMES, "envs": family_names()}[topic]
+    assert set(names) <= set(shown.split())
+    if topic == "envs":  # nothing is cut
+        assert "150 + 30" in shown and "presets: pearl, maml, promp" in shown
+
+
+@pytest.mark.parametrize(("width", "columns"), [(80, 3), (60, 2), (50, 1)])
+def test_commands_of_presets_can_be_copied_from_a_narrow_terminal(capsys, monkeypatch, width, columns):
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert main(["list", "presets"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2].split() == ["command", "epochs", "sets"][:columns] and max(map(len, lines)) <= width
+    shown = [re.split(r" {2,}", line.strip())[0] for line in lines]
+    commands = {command_text("train", algo, env) for algo in ALGORITHM_NAMES for env in preset_names(algo)}
+    assert commands <= set(shown)
 
 
 @pytest.mark.parametrize("what", [["list", "runs"], ["list"]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import metaroll
 from metaroll.errors import MetarollError
 from metaroll.lab.cli import main as command_line
 from metaroll.lab.cli.main import main
-from metaroll.lab.display.consoles import make_console
+from metaroll.lab.display.consoles import make_console, show_problem, warning_line
 
 
 def run(capsys, *arguments: str) -> tuple[int, str, str]:
@@ -53,15 +54,17 @@ def test_threads_that_never_end_do_not_keep_a_command(argument, expected):
     assert ("--nonsense" in ended.stderr) == (expected == 2)
 
 
-def test_threads_that_end_soon_are_waited_for():
+def test_threads_that_end_soon_are_waited_for_and_messages_of_logs_are_warnings():
     program = (
-        "import sys, threading, time\n"
+        "import logging, sys, threading, time\n"
         "from metaroll.lab.cli.main import main\n"
-        "threading.Thread(target=lambda: time.sleep(0.3) or print('saved')).start()\n"
+        "log = logging.getLogger('metaroll.rollouts').warning\n"
+        "threading.Thread(target=lambda: time.sleep(0.3) or print('saved') or log('lost: %s', 2)).start()\n"
         "sys.exit(main())\n"
     )
     ended = subprocess.run([sys.executable, "-c", program, "--version"], capture_output=True, text=True, timeout=60)
     assert ended.returncode == 0 and ended.stdout.endswith("saved\n")
+    assert ended.stderr == "metaroll: warning: lost: 2\n"
 
 
 def test_lines_of_the_help_that_go_on_stand_below_their_beginning(capsys):
@@ -225,6 +228,28 @@ def test_a_name_between_colons_is_no_emoji(capsys):
     assert "'my_env:family:'" in capsys.readouterr().err
     make_console().print("my_env:family: is a family")
     assert capsys.readouterr().out == "my_env:family: is a family\n"
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_a_terminal_breaks_lines_between_words_and_commands_nowhere(capsys, monkeypatch, width):
+    command, path = "metaroll resume runs/pearl-point-robot-1 --epochs 20", "/a/folder" * 8
+    text = f"what was saved is kept, and `{command}` reads it from {path} again; continue with: {command}"
+    monkeypatch.setenv("COLUMNS", str(width))
+    for is_terminal in (True, False):
+        monkeypatch.setenv("TTY_COMPATIBLE", str(int(is_terminal)))
+        make_console().print(text, soft_wrap=True)
+        show_problem("error:", text)
+        sys.stderr.write(warning_line(text))
+        shown = capsys.readouterr()
+        lines = re.sub(r"\x1b\[[\d;]*m", "", shown.out + shown.err).splitlines()
+        assert " ".join(map(str.strip, lines)) == f"{text} metaroll: error: {text} metaroll: warning: {text}"
+        assert sum(f"`{command}`" in line for line in lines) == sum(path in line for line in lines) == 3
+        assert sum(line.endswith(f" {command}") or line == command for line in lines) == 3
+        if is_terminal:
+            begins = {line.split()[0] for line in lines if len(line) > width}
+            assert begins <= {"`metaroll", "metaroll", path}
+        else:
+            assert len(lines) == 3
 
 
 def test_a_module_that_leaves_by_itself_is_an_error_and_no_success(tmp_path, monkeypatch, capsys):

@@ -84,7 +84,7 @@ def test_ppo_learns_in_mt1(tmp_path, capsys):
     summary = json.loads(capsys.readouterr().out)
     assert (summary["env"], len(summary["returns"])) == ("metaworld:MT1-reach-v3", 1)
     assert summary["tested_on"] == "training"  # as Meta-World says, and not on held-out tasks
-    shown = closing_panel({**summary, "n_test_tasks": 10}, tmp_path, [], "").renderable
+    shown = closing_panel({**summary, "n_test_tasks": 10}, []).renderable
     assert "on 10 training tasks, 1 episode each" in shown
     assert main(["resume", run, "--epochs", "2", "--quiet"]) == 0
     assert {row["iteration"] for row in read_metrics(run)} == {0, 1}

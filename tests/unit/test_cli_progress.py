@@ -21,7 +21,7 @@ from metaroll.lab.cli.main import main
 from metaroll.lab.cli.runs.group_display import GroupDisplay
 from metaroll.lab.display.consoles import make_console
 from metaroll.lab.display.progress import EvaluationDisplay, TrainingDisplay, short
-from metaroll.lab.display.timing import RunAmounts, about, duration, seconds_of
+from metaroll.lab.display.timing import RunAmounts, RunTiming, about, duration, seconds_of
 from metaroll.lab.display.view import ConsoleView
 from metaroll.learners.on_policy.ppo import PPO
 from metaroll.policies.gaussian import GaussianMLPPolicy
@@ -74,7 +74,7 @@ def test_without_a_terminal_every_epoch_is_one_plain_line():
     assert len(lines) == 2
     assert lines[0].startswith("epoch 1/4  4,000 env steps  400 steps/s  50 updates/s  return -20.0 -> -10.0 [")
     assert lines[1].startswith("epoch 2/4  8,000 env steps  400 steps/s  50 updates/s  return -20.0 -> -11.0 [")
-    assert lines[1].endswith("0:20 elapsed, 0:20 left")
+    assert lines[1].endswith("0:20 of training, 0:20 left")
 
 
 def test_a_terminal_gets_a_table_that_holds_the_rows():
@@ -102,13 +102,14 @@ def test_a_resumed_run_counts_from_where_it_stood():
     text = io.StringIO()
     display = TrainingDisplay(Console(file=text, width=120), "t", 4, updates_per_epoch=10, clock=clock)
     runner = SimpleNamespace(total_env_steps=9000)
-    display.start_from(2, 8000)
     with display:
+        clock.now += 5.0  # to start workers, say
+        display.start_from(2, 8000, seconds=60.0)
         clock.now += 2.0
         # The run says that it took 62 seconds in all, 2 of them now.
         display.on_epoch_end(runner, 2, {"time/epoch_seconds": 2.0, "time/total_seconds": 62.0})
     assert display.seconds == 62.0
-    assert text.getvalue() == "epoch 3/4  9,000 env steps  500 steps/s  5 updates/s  1:02 elapsed, 0:02 left\n"
+    assert text.getvalue() == "epoch 3/4  9,000 env steps  500 steps/s  5 updates/s  1:02 of training, 0:02 left\n"
 
 
 def test_an_epoch_without_an_evaluation_shows_none():
@@ -245,6 +246,12 @@ def test_the_time_left_is_right_and_goes_on_counting_within_an_epoch(amounts):
         run.clock.now += 4.0  # no news, but time goes by
         assert timing.run_left() == pytest.approx(run_left - 4.0)
         assert timing.epoch_left() == pytest.approx(epoch_left - 4.0)
+
+
+def test_the_time_left_of_a_run_elsewhere_follows_from_its_epochs():
+    # The first epoch starts the workers: it does not count once there are others.
+    for seconds, left in (([], None), ([30.0], 90.0), ([30.0, 2.0, 4.0], 3.0), ([1.0] * 4, 0.0)):
+        assert RunTiming.of_epochs(seconds, 4).run_left() == left
 
 
 def test_nobody_hears_of_a_quiet_run():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from PIL import Image
 from metaroll.lab.cli.main import main
 from metaroll.lab.figures import probes
 from metaroll.lab.figures.probes import can_draw, without_screen
+from metaroll.lab.runs import run_reports
 
 PEARL = {
     "hidden_sizes": [8, 8],
@@ -88,9 +90,12 @@ def test_what_is_shown_is_what_the_evaluation_measures(runs, capsys, tmp_path):
     assert shown == pytest.approx([task["no_adaptation"], task["return_after"]], abs=1e-6)
 
 
-def test_a_policy_that_does_not_adapt_is_watched_alone(runs, capsys):
-    status, _, _ = run(capsys, "watch", str(runs / "ppo"), "--num-tasks", "2", "--quiet")
+def test_a_policy_that_does_not_adapt_is_watched_alone_even_while_it_trains(runs, capsys, monkeypatch):
+    monkeypatch.setattr(run_reports, "is_locked", lambda folder: True)
+    status, out, _ = run(capsys, "watch", str(runs / "ppo"), "--num-tasks", "2")
     assert status == 0
+    last = out.splitlines()[-1]
+    assert re.fullmatch(r"the run is training: 1 of 1 epochs, 0:\d\d of training, 0:00 left", last)
     assert (runs / "ppo" / "watch.mp4").stat().st_size > 1000
 
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
-from metaroll.errors import ShapeError
+from metaroll.errors import ShapeError, command_text
 from metaroll.functional.robust_statistics import sign_flip_interval
-from metaroll.lab.display.results import closing_panel
+from metaroll.lab.display.results import closing_panel, show_closing
 from metaroll.training.evaluation.evaluation_metrics import interval_of_normalized_score
 from metaroll.training.evaluation.verdict import HARDLY_DIFFERS, Verdict, judge
 from metaroll.training.store.files import to_plain
@@ -170,7 +173,7 @@ def test_files_have_the_facts_and_the_sentence() -> None:
     assert math.isnan(judge([1.0], [0.0]).to_dict()["gain_ci_low"])
 
 
-def test_the_panel_begins_with_it(tmp_path: Any) -> None:
+def test_the_panel_begins_with_it() -> None:
     numbers = {
         "n_test_tasks": 8,
         "n_exploration_episodes": 2,
@@ -179,13 +182,23 @@ def test_the_panel_begins_with_it(tmp_path: Any) -> None:
         "return_after_interval": [-24.0, -22.0],
         "epochs": 3,
     }
-    panel = closing_panel(
-        {**numbers, "verdict": verdict_of(mismatched=WITHOUT).to_dict()}, tmp_path, [], "metaroll list"
-    )
+    panel = closing_panel({**numbers, "verdict": verdict_of(mismatched=WITHOUT).to_dict()}, [])
     first = str(panel.renderable).splitlines()[0]
     assert first == "[bold green]adapts: +2.00 [2.00, 2.00] from its own data; helps in all 8 tasks[/]"
-    worse = closing_panel({**numbers, "verdict": verdict_of(-1.0).to_dict()}, tmp_path, [], "metaroll list")
+    worse = closing_panel({**numbers, "verdict": verdict_of(-1.0).to_dict()}, [])
     assert str(worse.renderable).startswith("[bold yellow]adapting makes it worse")
+    for name in ("run", "a long name " * 5):
+        text = io.StringIO()
+        show_closing(
+            Console(file=text, width=60),
+            {"verdict": verdict_of(-1.0).to_dict(), **numbers},
+            Path(name),
+            [],
+            command_text("evaluate", name),
+        )
+        shown = text.getvalue()
+        assert all(shown.count(whole) == 1 for whole in (f"run      {name}", command_text("evaluate", name)))
+        assert shown.rstrip().endswith("╯") == (name == "run")
 
 
 def test_repetitions_that_repeat_each_other_count_once() -> None:

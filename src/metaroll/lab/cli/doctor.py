@@ -18,7 +18,7 @@ from metaroll.lab.checking.report import TaskCheck as Check
 from metaroll.lab.cli.options import Output, Switch, parse
 from metaroll.lab.display.consoles import show_findings
 from metaroll.lab.display.json_output import write_document
-from metaroll.own_code import PluginError
+from metaroll.own_code import PluginError, contributed
 from metaroll.training.algorithms.plugin_lookup import installed, load_row, refused
 from metaroll.training.session.machine import processors
 
@@ -165,7 +165,8 @@ def plugins_check() -> Check:
     if problems:
         hint = "everything else works; install compatible versions, or uninstall what is not needed"
         return _finding("plug-ins", "\n".join(problems), hint)
-    return Check("plug-ins", "ok", ", ".join([*installed(), *registry.installed()]) or "none are installed")
+    names = ", ".join([*installed(), *registry.installed()]) or "none"
+    return Check("plug-ins", "ok", f"{len(contributed())} in metaroll.contrib; of other packages: {names}")
 
 
 def processors_check() -> Check:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import importlib
+import logging
 import os
 import signal
 import sys
@@ -109,6 +110,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with contextlib.suppress(OSError):  # the folder may be gone
             look_in(os.getcwd())  # for environments of the user, module:attribute
         warnings.formatwarning = _warning_text
+        logging.getLogger("metaroll").addHandler(_LogLines(logging.WARNING))
         _escape_unencodable_output()
         _quiet_libraries()
         guard_program()
@@ -189,6 +191,15 @@ def _warning_text(
     if category in (UserWarning, RunWarning) or (category is DeprecationWarning and " is called " in str(message)):
         return warning_line(str(message))
     return f"{filename}:{lineno}: {category.__name__}: {message}\n"
+
+
+class _LogLines(logging.Handler):
+    """Shows log messages of metaroll like warnings: a worker was replaced, say, which may happen more than once."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a line to standard error, which a live table redirects to above itself."""
+        if sys.stderr is not None:
+            sys.stderr.write(warning_line(self.format(record)))
 
 
 def _report(error: BaseException, wants_traceback: bool) -> int:

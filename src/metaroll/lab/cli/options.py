@@ -23,7 +23,7 @@ from rich.text import Text
 from metaroll.config import MISSING, Config, Option, largest_integer, options_of, whole_number_hint
 from metaroll.data.folders.links import refuse_link
 from metaroll.errors import UnknownNameError, UsageError, blame_input, command_text, name_given, option_text, shortened
-from metaroll.lab.display.consoles import HelpShown, make_console
+from metaroll.lab.display.consoles import HelpShown, make_console, wrapped
 from metaroll.option_names import names_here, near_options, value_here
 
 __all__ = [
@@ -169,7 +169,7 @@ def parse(kind: type[T], arguments: Sequence[str], prog: str, description: str) 
                 kind,
                 args=list(arguments),
                 prog=prog,
-                description=description,
+                description=wrapped(description, make_console()),
                 return_unknown_args=True,
                 config=(tyro.conf.OmitArgPrefixes,),
             )

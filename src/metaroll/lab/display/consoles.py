@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from collections.abc import Sequence
 from typing import IO, TYPE_CHECKING, Any, cast
 
 from rich import markup
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -21,14 +23,18 @@ __all__ = [
     "make_console",
     "printable",
     "show_findings",
-    "show_line",
     "show_notes",
     "show_problem",
     "warning_line",
+    "wrapped",
 ]
 
 _NOTEBOOK_COLUMNS = 80
-_HANGING, _NARROWEST = 4, 20
+_HANGING = 4
+_UNBROKEN = re.compile(r"(?:(?<=: )|(?<=see )|(?<=with )|(?<=  ))metaroll (?:(?![,.:;)] ).)*$|(?:`[^`]*`|\S)+")
+"""What stays on one line: a word, a command in backquotes, and one that ends a line as in "see metaroll list envs"."""
+_NAMED = re.compile(r" *\S+ {2,}(?=\S)")
+"""The beginning of a line that explains a name: its text is a column."""
 _STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red", "skip": "dim"}
 
 
@@ -53,7 +59,11 @@ class _Encodable:
 
 
 class _OwnConsole(Console):
-    """Prints any character, and raises ``BrokenPipeError`` if the output pipe is closed (rich would exit)."""
+    """Prints any character, and raises ``BrokenPipeError`` if the output pipe is closed (rich would exit).
+
+    What is printed with ``soft_wrap`` is wrapped between words in a terminal, which would break it anywhere. In files
+    and pipes it stays on one line, which is easier to search.
+    """
 
     @property
     def file(self) -> IO[str]:
@@ -62,6 +72,15 @@ class _OwnConsole(Console):
     @file.setter
     def file(self, new_file: IO[str]) -> None:
         self._file = new_file
+
+    def print(self, *objects: Any, soft_wrap: bool | None = None, **options: Any) -> None:
+        """Print as rich does; with ``soft_wrap`` text is wrapped between words in a terminal."""
+        if soft_wrap and self.is_terminal:
+            texts = [
+                self.render_str(one, markup=options.get("markup")) if isinstance(one, str) else one for one in objects
+            ]
+            objects = tuple(_at_words(one, self.width) if isinstance(one, Text) else one for one in texts)
+        super().print(*objects, soft_wrap=soft_wrap, **options)
 
     def on_broken_pipe(self) -> None:
         """Stop writing, and raise the error that rich is handling."""
@@ -102,7 +121,12 @@ def show_notes(notes: Sequence[str]) -> None:
 
 def warning_line(text: str) -> str:
     """The line that shows a warning to the user."""
-    return f"metaroll: warning: {text}\n"
+    return wrapped(f"metaroll: warning: {text}", make_console(stderr=True)) + "\n"
+
+
+def wrapped(text: str, console: Console) -> str:
+    """``text`` for other printers than ``console``, wrapped as it would wrap it."""
+    return _at_words(Text(text), console.width).plain if console.is_terminal else text
 
 
 def printable(text: str) -> str:
@@ -115,18 +139,28 @@ def escape(text: str) -> str:
     return markup.escape(printable(text))
 
 
-def show_line(console: Console, text: str) -> None:
-    """Print a sentence (markup); a terminal wraps it between words and indents the following lines.
+def _at_words(text: Text, width: int) -> Text:
+    """``text`` wrapped between words, its continued lines indented, or below the text that explains a name.
 
-    In files and pipes it stays on one line, which is easier to search.
+    A command or path that is longer than a line is left to the terminal: then it can still be copied whole.
     """
-    if not console.is_terminal:
-        console.print(text, soft_wrap=True)
-        return
-    line = Text.from_markup(text)
-    indent = len(line.plain) - len(line.plain.lstrip()) + _HANGING
-    first, *more = line.wrap(console, max(console.width - indent, _NARROWEST))
-    console.print(Text("\n").join([first, *(Text(" " * indent) + part for part in more)]), soft_wrap=True)
+    lines: list[Text] = []
+    for line in text.split("\n", allow_blank=True):
+        plain, cuts, indents = line.plain, [0], [0]
+        column = _NAMED.match(plain)
+        hanging = len(plain) - len(plain.lstrip()) + _HANGING
+        if column is not None and column.end() <= width // 2:
+            hanging = column.end()
+        for piece in _UNBROKEN.finditer(plain):
+            begins = cuts[-1]
+            if plain[begins : piece.start()].strip() and indents[-1] + cell_len(plain[begins : piece.end()]) > width:
+                cuts.append(piece.start())
+                indents.append(hanging if hanging + cell_len(piece[0]) <= width else 0)
+        parts = line.divide(cuts[1:])
+        for part in parts[:-1]:
+            part.rstrip()
+        lines += [Text(" " * indent) + part for indent, part in zip(indents, parts, strict=True)]
+    return Text("\n").join(lines)
 
 
 def show_findings(console: Console, findings: Sequence[TaskCheck]) -> None:

@@ -82,17 +82,15 @@ class TrainingDisplay(TrainingView):
         self._clock = clock
         self._timing = RunTiming(num_epochs or 0, amounts, clock)
         self._rows: deque[tuple[str, ...]] = deque(maxlen=_ROWS_SHOWN)
-        self._started = clock()
         self._next_line = -float("inf")
         self._announced = False
         self._time_update: Callable[[], float | None] | None = None
-        self._earlier_seconds = self._reported_seconds = 0.0
+        self._seconds = 0.0
         self._env_steps: int | None = None
         self._spinner = Spinner("dots", text=Text("building", style="dim"))
         self._live: Live | None = None
 
     def __enter__(self) -> TrainingDisplay:
-        self._started = self._clock()
         self._timing.start(self._timing.epoch)
         if can_redraw(self._console):
             self._live = Live(get_renderable=self._table, console=self._console, refresh_per_second=4)
@@ -108,13 +106,13 @@ class TrainingDisplay(TrainingView):
 
     @property
     def seconds(self) -> float:
-        """Seconds since the display was opened, and those of earlier sessions of a resumed run."""
-        return self._clock() - self._started + self._earlier_seconds
+        """Seconds of training until the last epoch ended, also in earlier sessions: the time that the summary shows."""
+        return self._seconds
 
     def start_from(self, epoch: int, env_steps: int, seconds: float = 0.0) -> None:
         """Rates, epochs and seconds of a resumed run count from here."""
         self._timing.start(epoch)
-        self._env_steps, self._earlier_seconds = env_steps, seconds
+        self._env_steps, self._seconds = env_steps, seconds
 
     def expect(self, update_seconds: Callable[[], float | None]) -> None:
         """Call ``update_seconds`` once the first line is shown, to time a gradient step."""
@@ -148,8 +146,7 @@ class TrainingDisplay(TrainingView):
         """Add the row of ``epoch``."""
         self._set_num_epochs(runner)
         seconds = self._timing.end_epoch()
-        self._reported_seconds += metrics.get("time/epoch_seconds", 0.0)
-        self._earlier_seconds = max(0.0, metrics.get("time/total_seconds", 0.0) - self._reported_seconds)
+        self._seconds = metrics.get("time/total_seconds", self._seconds + seconds)
         env_steps = int(runner.total_env_steps)
         new_steps, self._env_steps = env_steps - (self._env_steps or 0), env_steps
         done, result = epoch + 1, self._newest
@@ -193,7 +190,7 @@ class TrainingDisplay(TrainingView):
 
     def _times(self) -> str:
         left = self._timing.run_left()
-        return f"{duration(self.seconds)} elapsed" + ("" if left is None else f", {duration(left)} left")
+        return f"{duration(self.seconds)} of training" + ("" if left is None else f", {duration(left)} left")
 
     def _line(self, epoch: str, steps: str, steps_rate: str, updates_rate: str, before: str, after: str) -> str:
         """The row as one plain line for logs."""

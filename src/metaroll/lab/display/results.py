@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
 from rich.console import Console
 from rich.panel import Panel
 from rich.table import Table
@@ -22,6 +23,7 @@ __all__ = [
     "closing_panel",
     "draw_pictures",
     "plain_table",
+    "show_closing",
     "show_study",
 ]
 
@@ -32,6 +34,8 @@ _BASELINES = {
 }
 _COLUMNS = {"no adaptation": "none", "random context": "other", "task oracle": "oracle"}
 _MOST_TASKS = 20
+_PANEL_EDGES = 4
+"""Columns that a panel itself takes."""
 
 
 def _count(number: int, noun: str) -> str:
@@ -158,8 +162,23 @@ def draw_pictures(
     return pictures
 
 
-def closing_panel(summary: Mapping[str, Any], run_dir: Path, pictures: Sequence[Path], further: str) -> Panel:
-    """The end of the output: the result of training, and where it is stored."""
+def show_closing(
+    console: Console, summary: Mapping[str, Any], run_dir: Path, pictures: Sequence[Path], further: str
+) -> None:
+    """Print the end of the output: the result of training, and where it is stored.
+
+    Paths and the next command stand below the panel if they do not fit into it: broken by it they could not be copied.
+    """
+    lines = [f"picture  {escape(str(picture))}" for picture in pictures if picture.name != "learning_curve.png"]
+    lines += [f"run      {escape(str(run_dir))}", f"next     {escape(further)}"]
+    inside = max(map(cell_len, lines)) <= console.width - _PANEL_EDGES
+    console.print(closing_panel(summary, lines if inside else ()))
+    for line in () if inside else lines:
+        console.print(line, soft_wrap=True)
+
+
+def closing_panel(summary: Mapping[str, Any], places: Sequence[str]) -> Panel:
+    """The result of training, and below it lines about where it is stored."""
     lines = _returns(summary) if "return_mean" in summary else _adaptation(summary)
     verdict = summary.get("verdict")
     if verdict is not None:
@@ -178,9 +197,8 @@ def closing_panel(summary: Mapping[str, Any], run_dir: Path, pictures: Sequence[
             f"(lower bound {summary['normalized_score_ci_low']:.2f})",
         ]
     if "seconds" in summary:
-        lines.append(f"time     {duration(summary['seconds'])}, {summary['env_steps']:,} environment steps")
-    lines += [f"picture  {escape(str(picture))}" for picture in pictures if picture.name != "learning_curve.png"]
-    lines += [f"run      {escape(str(run_dir))}", f"next     {escape(further)}"]
+        lines.append(f"time     {duration(summary['seconds'])} of training, {summary['env_steps']:,} environment steps")
+    lines += places
     title = "summary" if epoch != 0 else "before training"
     return Panel("\n".join(lines), title=title, title_align="left", expand=False)
 

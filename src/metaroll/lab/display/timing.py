@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Self
 
 __all__ = ["PhaseState", "RunAmounts", "RunTiming", "about", "duration", "seconds_of"]
 
@@ -129,6 +130,16 @@ class RunTiming:
         self._other = _Mean()
         self._num_seen = self._num_evaluations = 0
         self._steps, self._step_time = 0.0, 0.0
+
+    @classmethod
+    def of_epochs(cls, epoch_seconds: Iterable[float], num_epochs: int) -> Self:
+        """Estimates for a run of another process, which has had epochs of these durations."""
+        now = 0.0
+        timing = cls(num_epochs, clock=lambda: now)
+        for seconds in epoch_seconds:
+            now += seconds
+            timing.end_epoch()
+        return timing
 
     def start(self, epoch: int) -> None:
         """The run continues now, after ``epoch`` epochs."""

@@ -13,7 +13,7 @@ from metaroll.errors import command_text, for_reader
 from metaroll.lab.checking.task_checks import tasks_do_not_differ
 from metaroll.lab.display.consoles import escape, make_console, show_notes, show_problem
 from metaroll.lab.display.progress import EvaluationDisplay, TrainingDisplay
-from metaroll.lab.display.results import closing_panel, draw_pictures, show_study
+from metaroll.lab.display.results import draw_pictures, show_closing, show_study
 from metaroll.lab.display.sizes import size_text
 from metaroll.lab.display.timing import RunAmounts
 from metaroll.lab.figures.plots import plot_learning_curve
@@ -120,7 +120,7 @@ class ConsoleView(View):
     ) -> None:
         """Draw the adaptation curve and the learning curve, and print the closing panel."""
         pictures = draw_pictures(folder / "adaptation_curve.png", result, self._console, summary, folder)
-        self._console.print(closing_panel(summary, folder, pictures, next_command))
+        show_closing(self._console, summary, folder, pictures, next_command)
 
     def run_evaluated(
         self,
@@ -134,7 +134,7 @@ class ConsoleView(View):
         if study is not None:
             show_study(self._console, study, success_values(study.result))
         pictures = draw_pictures(out / "evaluation.png", result, self._console, study=study)
-        self._console.print(closing_panel(summary, folder, pictures, command_text("resume", folder, "--epochs", "N")))
+        show_closing(self._console, summary, folder, pictures, command_text("resume", folder, "--epochs", "N"))
 
     def learning_curve(self, folder: Path) -> Path:
         """Draw ``learning_curve.png``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ __all__ = [
     "format_workers",
 ]
 
+_LOG = logging.getLogger(__name__)
 _TICK_S = 0.5
 _CURE = "use fewer workers or environments at a time (slots_per_unit)"
 _LIMITS = {"start": "start_s", "call": "call_s", "reset": "reset_s"}
@@ -239,7 +241,9 @@ class Schedule:
             self._put_back(running)
         self.restoring.pop(worker, None)
         self.fresh.add(worker)
+        lost = f"worker {worker} was lost: {reason}; a new one"
         if job is None:
+            _LOG.warning("%s starts with its next work. %s", lost, hint)
             return  # the next job starts it again, so that one that cannot start is not tried for ever
         self.transport.restart(worker)
         job.tries += 1
@@ -249,6 +253,7 @@ class Schedule:
         if tries > self.max_retries:
             self.failures[job.index] = _worker_lost(job.what, tries, reason, hint, job.plans, table)
         else:
+            _LOG.warning("%s runs %s again. %s", lost, job.what, hint)
             self._put_back(job)
 
     def _put_back(self, job: Job) -> None:

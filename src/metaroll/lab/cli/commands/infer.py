@@ -24,7 +24,7 @@ from metaroll.configs.inference import InferenceOptions, LoopOptions
 from metaroll.errors import UnknownNameError, UsageError, blame_input, command_text, named_as
 from metaroll.inference.configs import EstimatorConfig
 from metaroll.lab.cli.options import Output, parse, parse_command, renamed_flags, unset, with_config
-from metaroll.lab.display.consoles import escape, show_line
+from metaroll.lab.display.consoles import escape
 from metaroll.lab.display.timing import about
 from metaroll.lab.results.inference_result import ONE_MORE_ROUND, PAGE
 
@@ -123,7 +123,7 @@ def _infer(arguments: Sequence[str], names: Sequence[str], args: Any, usage: str
         refuse_foreign(folder, INFER)
         _about(console, rollouts, prior, even_pieces(rollouts, options.segment_length, options.hold_out + 1).text)
         for text in doubts_about(env, rollouts):
-            show_line(console, f"[yellow]check:[/] {escape(text)}")
+            console.print(f"[yellow]check:[/] {escape(text)}", soft_wrap=True)
         with _status_line(console) as show_status:
             try:
                 result = run(
@@ -180,9 +180,9 @@ def _about(console: Console, rollouts: Sequence[Any], prior: Any, left_out: str)
     lengths = sorted({len(rollout) for rollout in rollouts})
     steps = f"{lengths[0]}" if len(lengths) == 1 else f"{lengths[0]} to {lengths[-1]}"
     count = "1 rollout" if len(rollouts) == 1 else f"{len(rollouts)} rollouts"
-    show_line(console, f"{count} of {steps} steps; unknown: {escape(', '.join(prior.names))}")
+    console.print(f"{count} of {steps} steps; unknown: {escape(', '.join(prior.names))}", soft_wrap=True)
     if left_out:
-        show_line(console, f"[yellow]{escape(left_out)}[/]")
+        console.print(f"[yellow]{escape(left_out)}[/]", soft_wrap=True)
 
 
 @contextlib.contextmanager
@@ -260,24 +260,26 @@ def _show(console: Console, result: Any, truth: Any = None) -> None:
         table.add_row(*cells)
     console.print(table)
     if any(not row["identified"] for row in result.rows()):
-        show_line(
-            console,
+        console.print(
             "of prior: the posterior's standard deviation relative to the prior's; above half, the data says little",
+            soft_wrap=True,
         )
     for text in (result.recordings, result.noise.get("text")):
         if text:
-            show_line(console, escape(text))
-    show_line(console, result.error_text())
+            console.print(escape(text), soft_wrap=True)
+    console.print(result.error_text(), soft_wrap=True)
     if result.checks:
         color = "green" if result.checks["passed"] else "yellow" if result.checks["too_wide"] else "red"
-        show_line(console, f"[{color}]{escape(result.checks['text'])}[/]")
+        console.print(f"[{color}]{escape(result.checks['text'])}[/]", soft_wrap=True)
         for line in result.checks["lines"]:
-            show_line(console, f"  [red]{escape(line)}[/]" if line.startswith("failed") else f"  {escape(line)}")
+            console.print(
+                f"  [red]{escape(line)}[/]" if line.startswith("failed") else f"  {escape(line)}", soft_wrap=True
+            )
         if not result.checks["passed"]:
             for text in result.doubts:
-                show_line(console, f"[yellow]check:[/] {escape(text)}")
+                console.print(f"[yellow]check:[/] {escape(text)}", soft_wrap=True)
             advice = "check units, signs and the order of columns, then see docs/inference.md, If a check fails"
-            show_line(console, f"what to do: {advice}")
+            console.print(f"what to do: {advice}", soft_wrap=True)
     description = result.posterior.description
     if description["num_reused"]:
         console.print(f"{description['num_reused']:,} simulations were reused from an earlier run")

@@ -40,7 +40,7 @@ _WIDE = 110
 """Columns of a terminal with room for the description of an environment beside its name."""
 _UNLIMITED = 10_000
 """More columns than any table needs."""
-_TYPED = ("name", "folder", "algorithm", "environment")
+_TYPED = ("command", "name", "folder", "algorithm", "environment")
 _NUMBERS = ("obs", "act", "steps", "epochs", "sets", "return")
 
 _ABOUT = "Without a topic: your runs, and an overview of everything else. With --json: everything."
@@ -184,10 +184,15 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Tabl
     return table
 
 
+def _width(console: Console, table: Table) -> int:
+    """Columns that a table takes if nothing in it is wrapped."""
+    return console.measure(table, options=console.options.update(max_width=_UNLIMITED)).maximum
+
+
 def _print_whole(console: Console, table: Table) -> None:
     """Print a table at its full width, even in a pipe or a narrow terminal: users type the names in it."""
     before = console.width
-    console.width = max(before, console.measure(table, options=console.options.update(max_width=_UNLIMITED)).maximum)
+    console.width = max(before, _width(console, table))
     console.print(table)
     console.width = before
 
@@ -200,15 +205,24 @@ def _show_environments(console: Console, entries: Entries) -> None:
     wide = console.width >= _WIDE
     rows = []
     for entry in entries:
-        name, summary = Text(entry["name"]), Text(entry["summary"], style="default")
+        name, summary, presets = (
+            Text(entry["name"]),
+            Text(entry["summary"], style="default"),
+            ", ".join(entry["presets"]),
+        )
         sizes = ["?" if entry[size] is None else str(entry[size]) for size in ("obs_dim", "act_dim", "horizon")]
         tasks = "?" if entry["num_train_tasks"] is None else f"{entry['num_train_tasks']} + {entry['num_test_tasks']}"
-        head = [name, summary] if wide else [Text("\n").join([name, summary])]
-        rows.append([*head, *sizes, tasks, ", ".join(entry["presets"]) or "-"])
-    table = _table(["name", *["description"] * wide, "obs", "act", "steps", "tasks", "presets"], rows)
-    if not wide:  # the description goes below the name, which is not wrapped
-        table.columns[0].no_wrap = False
-        table.columns[0].min_width = max(len(entry["name"]) for entry in entries)
+        if wide:
+            rows.append([name, summary, *sizes, tasks, presets or "-"])
+        else:  # what is long goes below the name, which is not wrapped
+            below = [summary, *[Text(f"presets: {presets}", style="dim default")] * bool(presets)]
+            rows.append([Text("\n").join([name, *below]), *sizes, tasks])
+    columns = ["name", *["description"] * wide, "obs", "act", "steps", "tasks", *["presets"] * wide]
+    table = _table(columns, rows)
+    if not wide:
+        table.columns[0].no_wrap, table.collapse_padding = False, True
+        table.columns[0].width = max(len(entry["name"]) for entry in entries)
+        table.columns[0].width += max(0, console.width - _width(console, table))
     console.print(table)
     problems: dict[str, list[str]] = {}
     for entry in entries:
@@ -228,9 +242,11 @@ def _show_environments(console: Console, entries: Entries) -> None:
 def _show_presets(console: Console, entries: Entries) -> None:
     rows = []
     for algo, env, values in (entry.values() for entry in entries):
-        epochs, command = str(values.get("epochs", "-")), command_text("train", algo, env)
-        rows.append([algo, env, epochs, f"{len(values)} values", command])
-    console.print(_table(("algorithm", "environment", "epochs", "sets", "try it"), rows))
+        rows.append([command_text("train", algo, env), str(values.get("epochs", "-")), f"{len(values)} values"])
+    columns = ("command", "epochs", "sets")
+    while len(columns) > 1 and _width(console, _table(columns, rows)) > console.width:
+        columns, rows = columns[:-1], [row[:-1] for row in rows]
+    _print_whole(console, _table(columns, rows))
 
 
 def _show_sizes(console: Console, entries: Entries) -> None:

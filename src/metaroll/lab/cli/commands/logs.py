@@ -12,7 +12,7 @@ from gymnasium.spaces import Box
 
 from metaroll.errors import UsageError, blame_input
 from metaroll.lab.cli.options import Output, Switch, parse_command, unset
-from metaroll.lab.display.consoles import escape, show_line
+from metaroll.lab.display.consoles import escape
 
 if TYPE_CHECKING:
     from metaroll.data.step_sequence import StepSequence
@@ -72,16 +72,16 @@ def import_log(arguments: Sequence[str]) -> None:
         seconds = "" if fact["dt"] is None else f", {fact['steps'] * fact['dt']:.6g} s in steps of {fact['dt']:g} s"
         console.print(escape(f"{fact['file']}  {fact['steps']} steps{seconds}, from {fact['log']}"), soft_wrap=True)
         for line in fact["timing"]:
-            show_line(console, escape(f"  {line}"))
+            console.print(escape(f"  {line}"), soft_wrap=True)
     ranges = _ranges(rollouts)
     for name, (column, low, high) in ranges.items():
         console.print(escape(f"  {name:28} {low:12.5g} to {high:<12.5g} {column}".rstrip()), soft_wrap=True)
     findings = check_log(rollouts, simulated, own_dt)
     for finding in findings:
-        show_line(console, escape(f"  check: {finding.text}"))
+        console.print(escape(f"  check: {finding.text}"), soft_wrap=True)
     lag = lag_of(rollouts)
     if lag is not None:
-        show_line(console, escape(f"  {lag_text(lag, facts[0]['dt'])}"))
+        console.print(escape(f"  {lag_text(lag, facts[0]['dt'])}"), soft_wrap=True)
     if args.output.json:
         document = {"folder": str(Path(args.out).expanduser()), "rollouts": facts}
         document["ranges"] = {name: [low, high] for name, (_, low, high) in ranges.items()}

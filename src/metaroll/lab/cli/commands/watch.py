@@ -85,8 +85,26 @@ def watch(arguments: Sequence[str]) -> None:
         title = " | ".join(part for part in (panel["task"], panel["title"]) if part)
         console.print(f"{escape(title)}: return {short_number(panel['return'])}", soft_wrap=True)
     console.print(f"after {epoch} epochs; video {escape(str(path))}", soft_wrap=True)
+    if progress := _progress(folder):
+        console.print(progress, soft_wrap=True)
     if args.output.json:
         print_json({"file": str(path), "epoch": epoch, "panels": panels})
+
+
+def _progress(folder: Path) -> str:
+    """How far a run is that trains now, as its own display estimates it; empty for any other run."""
+    from metaroll.lab.display.timing import RunTiming, duration
+    from metaroll.lab.runs.run_reports import read_run
+    from metaroll.training.store.metrics_log import read_metrics
+
+    run = read_run(folder)
+    if run.state != "running" or run.epochs_total is None:
+        return ""
+    rows = read_metrics(folder, phase="time", metric="epoch_seconds") if run.epochs_done else []
+    seconds = [row["value"] for row in rows]
+    left = RunTiming.of_epochs(seconds, run.epochs_total).run_left()
+    times = "" if left is None else f", {duration(sum(seconds))} of training, {duration(left)} left"
+    return f"the run is training: {run.epochs_done} of {run.epochs_total} epochs{times}"
 
 
 def report(arguments: Sequence[str]) -> None:

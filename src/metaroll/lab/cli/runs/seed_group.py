@@ -103,7 +103,7 @@ def _carry_out(
             for number, folder in enumerate(todo, 1):
                 console.print(f"run {number} of {len(todo)}: {escape(str(folder))}", soft_wrap=True)
                 _train_here(group, env, folder, changes, console)
-        else:
+        elif todo:
             _train_in_processes(group, todo, changes, console)
     except SnapshotError:
         raise  # its message already says what to do
