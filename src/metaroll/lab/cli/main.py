@@ -26,7 +26,7 @@ __all__ = ["main"]
 # Usage of a command -> its function, in a module of cli/, and its help text.
 _COMMANDS = {
     "demo": ("commands.train:demo", "watch an agent adapt to tasks it has never seen (takes a few minutes)"),
-    "train ALGO ENV": ("commands.train:train", "train an algorithm on a family of tasks"),
+    "train ALGO ENV": ("commands.train:train", "train an algorithm in an environment or a family of tasks"),
     "infer SIM": (
         "commands.infer:infer",
         "turn a robot's log into a posterior over the simulator's parameters, to train on",

@@ -148,7 +148,9 @@ def renamed_flags(arguments: Sequence[str], options: Sequence[Option]) -> tuple[
     return result, names
 
 
-def parse(kind: type[T], arguments: Sequence[str], prog: str, description: str) -> T:
+def parse(
+    kind: type[T], arguments: Sequence[str], prog: str, description: str, other_flags: Collection[str] = ()
+) -> T:
     """Parse ``arguments`` into an instance of the dataclass ``kind``; ``--help`` prints and raises ``HelpShown``.
 
     Args:
@@ -156,6 +158,7 @@ def parse(kind: type[T], arguments: Sequence[str], prog: str, description: str) 
         arguments: What the user typed.
         prog: Name of the command in the help text.
         description: Text above the options.
+        other_flags: Further names of its options that the command has translated, for guesses at misspelled ones.
     """
     for argument in arguments:
         number = argument.rpartition("=")[2]
@@ -189,6 +192,7 @@ def parse(kind: type[T], arguments: Sequence[str], prog: str, description: str) 
             # Only commands that train have options of all kinds; other commands use their own names.
             trains = prog.startswith(command_text("train"))
             near = near_options(first, value, [*flags_of(kind), "--help"], absent=trains, foreign=trains)
+            near = near or near_options(first, value, other_flags, absent=False, foreign=False)
             hint = f"; {near} See" if near.endswith(("?", ")")) else f"; {near}; see" if near else "; see"
             raise UnknownNameError(f"unknown option {first}{hint} {prog} --help")
         raise UsageError(f"unexpected argument {first!r}; see {prog} --help")
@@ -309,7 +313,13 @@ class Output:
 
 
 def parse_command(
-    kind: type[T], arguments: Sequence[str], usage: str, about: str, missing: str, most: int = 1
+    kind: type[T],
+    arguments: Sequence[str],
+    usage: str,
+    about: str,
+    missing: str,
+    most: int = 1,
+    other_flags: Collection[str] = (),
 ) -> tuple[list[str], T]:
     """The names that a command is given, and its options: an instance of the dataclass ``kind``.
 
@@ -320,11 +330,12 @@ def parse_command(
         about: Text above the options, below the usage.
         missing: Error message if no name is given; empty for commands that need none.
         most: Maximum number of names, which may come before, between or after the options.
+        other_flags: See ``parse``.
     """
     names, flags = take_positionals(arguments, most, flags_of(kind, valued_only=True))
     if missing and not names and not asks_for_help(flags):
         raise UsageError(f"{usage}: {missing}")
-    return names, parse(kind, flags, " ".join(usage.split()[:2]), f"{usage}\n\n{about}")
+    return names, parse(kind, flags, " ".join(usage.split()[:2]), f"{usage}\n\n{about}", other_flags)
 
 
 def file_to_write(flag: str, text: str, endings: Sequence[str]) -> Path:
