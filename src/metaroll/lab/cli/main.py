@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from types import FrameType
 
-from metaroll.errors import MetarollError, RunWarning, command_text, in_shell, unknown_name
+from metaroll.errors import MetarollError, RunWarning, UnknownNameError, command_text, in_shell, unknown_name
 from metaroll.lab.display.consoles import HelpShown, escape, make_console, show_problem, warning_line
 from metaroll.own_code import look_in
 from metaroll.own_frames import frames_of_user, innermost
@@ -227,7 +227,12 @@ def _report(error: BaseException, wants_traceback: bool) -> int:
     if anew:
         errors.print(f"what was saved is kept; to train again with a lower value: {escape(anew)}", soft_wrap=True)
     if resume:
-        message = "what was saved is kept; continue with" if learned else "no epoch was finished; try again with"
+        message = "what was saved is kept; continue with"
+        if not learned:
+            again = isinstance(error, UnknownNameError) and error.instead  # the command itself removes the cause
+            message = (
+                f"no epoch was finished; {'try again with' if again else 'once the cause is removed, continue with'}"
+            )
         errors.print(f"{message}: {escape(resume)}", soft_wrap=True)
     return 2 if isinstance(error, MetarollError) else 1
 

@@ -148,9 +148,7 @@ def renamed_flags(arguments: Sequence[str], options: Sequence[Option]) -> tuple[
     return result, names
 
 
-def parse(
-    kind: type[T], arguments: Sequence[str], prog: str, description: str, other_flags: Collection[str] = ()
-) -> T:
+def parse(kind: type[T], arguments: Sequence[str], prog: str, description: str, other_flags: Collection[str] = ()) -> T:
     """Parse ``arguments`` into an instance of the dataclass ``kind``; ``--help`` prints and raises ``HelpShown``.
 
     Args:

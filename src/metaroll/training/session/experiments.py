@@ -105,12 +105,13 @@ def services_of(run: Mapping[str, Any]) -> list[RunCallback]:
     Raises:
         ValueError: An option is invalid.
     """
-    stop = StopAt(
-        0.0 if run["stop_at"] is None else run["stop_at"], run["stop_metric"], window=run["stop_mean_of"]
-    )  # also checks options that are not used
+    target = 0.0 if run["stop_at"] is None else run["stop_at"]
+    with named_as({"metric": option_name("stop_metric")}):
+        stop = StopAt(target, run["stop_metric"], window=run["stop_mean_of"])  # also checks options that are not used
     services: list[RunCallback] = [] if run["stop_at"] is None else [stop]
     services += [] if run["budget"] is None else [TimeBudget(run["budget"])]
-    services += [] if run["keep_best"] is None else [KeepBest(run["keep_best"])]
+    with named_as({"metric": option_name("keep_best")}):
+        services += [] if run["keep_best"] is None else [KeepBest(run["keep_best"])]
     return services
 
 
@@ -378,7 +379,8 @@ def build(
         check_cluster(run["ray_address"])
     kept = config if run_dir is None else kept_paths(config, run_dir)
     loggers: list[MetricLogger] = [TensorBoardLogger()] if run["tensorboard"] else []
-    loggers += [] if run["wandb"] is None else [WandbLogger(run["wandb"], kept)]
+    with named_as({"project": option_name("wandb")}):
+        loggers += [] if run["wandb"] is None else [WandbLogger(run["wandb"], kept)]
     runner = LocalRunner(
         SnapshotConfig(run_dir, run["snapshot_mode"], run["snapshot_gap"], run["keep_last"]) if run_dir else None,
         seed=run["seed"],

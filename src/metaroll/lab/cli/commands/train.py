@@ -332,7 +332,11 @@ def _algorithm_and_environment(arguments: Sequence[str]) -> tuple[tuple[str, str
         show_algorithm_help(_Files, algo)
     if len(names) < 2:
         missing = "the environment is" if names else "both names are"
-        known = _environments_for(algo) if names else f"Algorithms: {', '.join(algorithm_names())}. Environments: {_ENVIRONMENTS}"
+        known = (
+            _environments_for(algo)
+            if names
+            else f"Algorithms: {', '.join(algorithm_names())}. Environments: {_ENVIRONMENTS}"
+        )
         raise UsageError(f"{USAGE}: {missing} missing (before all options). {known}")
     return (algo, names[1]), flags
 
