@@ -74,6 +74,22 @@ def test_what_may_not_change_is_refused_and_nothing_is_touched(capsys: pytest.Ca
     assert {path: path.read_bytes() for path in Path("r").rglob("*") if path.is_file()} == before
 
 
+def test_a_misspelled_metric_is_told_with_a_command_that_continues(capsys: pytest.CaptureFixture[str]) -> None:
+    for option, name, guess in (
+        ("--keep-best", "retrn", "--keep-best return"),
+        ("--keep-best", "nothing-like-it", "--keep-best none"),
+        ("--stop-metric", "train/sigmaa", "--stop-metric train/sigma"),
+    ):
+        folder = name.replace("/", "-")
+        few = ["--epochs", "2", "--stop-at", "1e9", "--evaluate-every", "1", "--out", folder]
+        status, _, err = run(capsys, "train", *TINY, *few, option, name)
+        assert (status, f"{option} '{name}' is not among the numbers of epoch 1" in err) == (2, True), err
+        assert f"try again with: metaroll resume {folder} {guess}" in err and "Known: return, train/" in err, err
+        assert run(capsys, *f"resume {folder} {guess} --quiet".split())[0] == 0
+    status, _, err = run(capsys, "train", *TINY, "--epochs", "2", "--seeds", "2", "--keep-best", "retrn", "--out", "g")
+    assert status == 2 and "continue with: metaroll resume g --keep-best train/return" in err, err
+
+
 def test_an_algorithm_without_the_option_refuses_it(capsys: pytest.CaptureFixture[str]) -> None:
     status, _, err = run(capsys, "train", *TINY, "--keep-best", "return", "--snapshot-mode", "none", "--out", "r")
     assert (status, "--keep-best must be left out with --snapshot-mode none, got 'return'" in err) == (2, True)

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import errno
 import io
+import itertools
 import random
 import re
 import tempfile
@@ -193,9 +194,37 @@ def parse(kind: type[T], arguments: Sequence[str], prog: str, description: str, 
             near = near or near_options(first, value, other_flags, absent=False, foreign=False)
             hint = f"; {near} See" if near.endswith(("?", ")")) else f"; {near}; see" if near else "; see"
             raise UnknownNameError(f"unknown option {first}{hint} {prog} --help")
-        raise UsageError(f"unexpected argument {first!r}; see {prog} --help")
+        switch = _switch_before(unknown[0], arguments, kind)
+        raise UsageError(switch or f"unexpected argument {first!r}; see {prog} --help")
     _refuse_huge(parsed)
     return parsed
+
+
+def _switch_before(value: str, arguments: Sequence[str], kind: Any) -> str:
+    """The error for a ``value`` that was given to a flag that takes none; empty if there is no such flag before it."""
+    switches = _switches_of(kind)
+    words = [word for argument in arguments for word in argument.split("=", 1)]
+    for word, following in itertools.pairwise(words):
+        flag = word.replace("_", "-")
+        if following == value and flag in switches:
+            return f"{flag} takes no value, got {value!r}: write {' or '.join(switches[flag])} alone"
+    return ""
+
+
+def _switches_of(kind: Any) -> dict[str, list[str]]:
+    """Flag -> all flags of its option, for those that take no value."""
+    hints = typing.get_type_hints(kind, include_extras=True)
+    switches: dict[str, list[str]] = {}
+    for field in dataclasses.fields(kind):
+        inner, *details = typing.get_args(hints[field.name]) or (hints[field.name],)
+        flag = "--" + field.name.replace("_", "-")
+        if dataclasses.is_dataclass(inner):
+            switches |= _switches_of(inner)
+        elif inner is bool:
+            single = tyro.conf.FlagCreatePairsOff in details
+            flags = [flag] if single else [flag, flag.replace("--", "--no-", 1)]
+            switches |= dict.fromkeys(flags, flags)
+    return switches
 
 
 def _refuse_huge(options: Any) -> None:

@@ -465,7 +465,7 @@ def _check_reward_keys(config: Mapping[str, Any], env: Any) -> None:
         if key is not None and key not in infos:
             known = ", ".join(sorted(infos)) or "none"
             raise ValueError(
-                f"{name} {key!r} is not among the infos of {config['env']} (it has: {known})"
+                f"{option_name(name)} {key!r} is not among the infos of {config['env']} (it has: {known})"
                 "; leave the option out to use the reward itself"
             )
 
