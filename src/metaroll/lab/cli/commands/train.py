@@ -454,7 +454,7 @@ def _flags_of_evaluate(arguments: Sequence[str]) -> tuple[list[str], dict[str, s
     with contextlib.suppress(MetarollError, OSError):  # which are reported later
         adapting = bool(names) and adapts(run_folder.read_config(run_folder.find_run(names[0])))
     own = ("--num-tasks", "--episodes", "--adapted-episodes" if adapting else "--episodes")
-    here = dict(zip(_FLAGS_OF_TRAIN, own, strict=True))
+    here: dict[str, str] = dict(zip(_FLAGS_OF_TRAIN, own, strict=True))
     flags: list[str] = []
     typed_names: dict[str, str] = {}
     for word in arguments:
