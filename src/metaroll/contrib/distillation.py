@@ -68,7 +68,6 @@ from metaroll.plugins import (
     widened_spec,
 )
 from metaroll.policies import LastActionPolicy, NormalizedPolicy
-from metaroll.sims import default_randomizer
 
 __all__ = ["ROW", "Distillation", "DistillationConfig", "LabeledRollouts"]
 
@@ -429,13 +428,16 @@ def _teacher_of(networks: DistilledNetworks, given: BuildOptions) -> TrainedRun:
 def _how_to_train_one(given: BuildOptions) -> str:
     """The command that trains a teacher for these options; privileged, if it is known what may vary."""
     words, domains = ["metaroll", "train", "ppo", given.env.name], parts_of(TaughtDomains, given.values)
-    names: Sequence[str] = [text.partition("=")[0] for text in domains.randomize_param]
-    if names:
+    randomize = "default" if domains.randomize == "teacher" else domains.randomize
+    names: Sequence[str] = ()
+    if not given.env.is_varied:
+        with contextlib.suppress(ValueError):  # no usual ranges are known
+            varied, _ = training_tasks(replace(given, values={**given.values, "randomize": randomize}))
+            names = () if varied is None else varied.names
+    if domains.randomize_param:
         words += [word for text in domains.randomize_param for word in ("--randomize-param", text)]
-    elif domains.randomize != "none":
-        with contextlib.suppress(ValueError):  # a task family, or an environment without usual ranges
-            names = default_randomizer(given.env, generator=0).names
-            words += ["--randomize", "default" if domains.randomize == "teacher" else domains.randomize]
+    elif names:
+        words += ["--randomize", randomize]
     words += ["--privileged", "--domain-params", *names] if names else []
     what = "a privileged teacher, which observes what varies" if names else "a teacher"
     return f"Train {what}: {shlex.join([*words, '--out', _FOLDER])}"
