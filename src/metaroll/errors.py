@@ -59,6 +59,7 @@ __all__ = [
     "install_text",
     "name_given",
     "named_as",
+    "near_names",
     "one_line",
     "option_name",
     "option_text",
@@ -124,7 +125,13 @@ class SpaceError(MetarollError, TypeError):
 
 
 class UnknownNameError(MetarollError, ValueError):
-    """A name (algorithm, environment, option) is not known; the message lists the nearest ones."""
+    """A name (algorithm, environment, option) is not known; the message lists the nearest ones.
+
+    Attributes:
+        instead: Options of a run that name it, and values with which the run can continue; empty for other names.
+    """
+
+    instead: Mapping[str, str] = MappingProxyType({})
 
 
 class MissingPackageError(MetarollError, ImportError):
@@ -496,16 +503,19 @@ def command_text(command: str, *words: str | Path) -> str:
     return shlex.join(["metaroll", command, *map(str, words)])
 
 
+def near_names(name: str, known: Iterable[str]) -> list[str]:
+    """Up to 3 of the ``known`` names that ``name`` may be a misspelling of, the nearest first."""
+    known = sorted(known)
+    return difflib.get_close_matches(name, known, n=3, cutoff=0.5) or [n for n in known if n.lower() == name.lower()]
+
+
 def unknown_name(what: str, name: Any, known: Iterable[str], *, guess: bool = True) -> UnknownNameError:
     """Error for an unknown ``name``: ``unknown environment 'chetah-vel'; did you mean 'cheetah-vel'? Known: ...``.
 
     Without ``guess`` it lists what is known, and no more.
     """
     known = sorted(known)
-    near: list[str] = []
-    if guess and isinstance(name, str):
-        same = [each for each in known if each.lower() == name.lower()]
-        near = difflib.get_close_matches(name, known, n=3, cutoff=0.5) or same
+    near = near_names(name, known) if guess and isinstance(name, str) else []
     hint = f"; did you mean {' or '.join(repr(n) for n in near)}?" if near else "."
     # A long list would hide the suggestion, if there is one.
     listed = f"{len(known)} names" if near and len(known) > _MOST_LISTED else ", ".join(known)

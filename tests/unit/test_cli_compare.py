@@ -112,9 +112,9 @@ def test_what_cannot_be_compared_is_refused(runs, capsys):
     text = refusal(capsys, "compare", "runs/slow-0", "other")
     assert "version of mujoco is '3.3.0' in runs/slow-0 and '3.4.0' in other/versions" in text
     write_run(runs / "longer", [1.0, 2.0], 7, algorithm={"max_path_length": 40})
-    assert "max_path_length is 20" in refusal(capsys, "compare", "runs/slow-0", "longer")
+    assert "--max-steps is 20" in refusal(capsys, "compare", "runs/slow-0", "longer")
     write_run(runs / "shots", [1.0, 2.0], 7, evaluation={"n_exploration_traj": 9})
-    assert "num_adaptation_episodes is 2" in refusal(capsys, "plot", "runs/slow-0", "shots")
+    assert "--num-adaptation-episodes is 2" in refusal(capsys, "plot", "runs/slow-0", "shots")
     write_run(runs / "twin", [1.0, 2.0], 0)
     assert "have the same seed" in refusal(capsys, "compare", "runs/slow-0", "twin")
     text = refusal(capsys, "compare", "runs/slow-0", "runs/fast-1", "--pairing", "paired")

@@ -333,7 +333,8 @@ def test_runs_are_found_three_folders_down_behind_links_and_in_the_folder_itself
 def test_no_runs_yet_is_no_error_and_names_the_first_step(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["list", "runs"]) == 0
-    assert "metaroll demo" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "metaroll demo" in shown and "--runs FOLDER" in shown
 
 
 # ---------------------------------------------------------------------------------------------------------- arguments

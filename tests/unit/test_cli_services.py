@@ -74,6 +74,23 @@ def test_what_may_not_change_is_refused_and_nothing_is_touched(capsys: pytest.Ca
     assert {path: path.read_bytes() for path in Path("r").rglob("*") if path.is_file()} == before
 
 
+def test_a_misspelled_metric_is_told_with_a_command_that_continues(capsys: pytest.CaptureFixture[str]) -> None:
+    for option, name, guess in (
+        ("--keep-best", "retrn", "--keep-best return"),
+        ("--keep-best", "nothing-like-it", "--keep-best none"),
+        ("--stop-metric", "train/sigmaa", "--stop-metric train/sigma"),
+    ):
+        folder = name.replace("/", "-")
+        few = ["--epochs", "2", "--stop-at", "1e9", "--evaluate-every", "1", "--out", folder]
+        status, _, err = run(capsys, "train", *TINY, *few, option, name)
+        assert (status, f"{option} '{name}' is not among the numbers of epoch 1" in err) == (2, True), err
+        assert f"try again with: metaroll resume {folder} {guess}" in err and "Known: return, train/" in err, err
+        assert run(capsys, *f"resume {folder} {guess} --quiet".split())[0] == 0
+    group = ["--epochs", "1", "--evaluate-every", "0", "--seeds", "2", "--out", "g"]  # no evaluation has a return
+    status, _, err = run(capsys, "train", *TINY, *group, "--keep-best", "retrn")
+    assert status == 2 and "try again with: metaroll resume g --keep-best train/return" in err, err
+
+
 def test_an_algorithm_without_the_option_refuses_it(capsys: pytest.CaptureFixture[str]) -> None:
     status, _, err = run(capsys, "train", *TINY, "--keep-best", "return", "--snapshot-mode", "none", "--out", "r")
     assert (status, "--keep-best must be left out with --snapshot-mode none, got 'return'" in err) == (2, True)

@@ -287,8 +287,8 @@ def test_a_run_whose_pictures_cannot_be_written_ends_with_a_message_instead(draw
             ["--hidden-sizes", "8", "0"],
             "each entry of --hidden-sizes must be an integer of at least 1, got 0, in [8, 0]",
         ),
-        (["--context-reward-key", "sparse"], "context_reward_key 'sparse' is not among the infos of point-robot"),
-        (["--return-reward-key", "sparse"], "return_reward_key 'sparse' is not among the infos of point-robot"),
+        (["--context-reward-key", "sparse"], "--context-reward-key 'sparse' is not among the infos of point-robot"),
+        (["--return-reward-key", "sparse"], "--return-reward-key 'sparse' is not among the infos of point-robot"),
         (["--out", ""], "--out must name a folder"),
         (
             ["--out", "tiny.yaml/run"],
@@ -548,4 +548,4 @@ def test_a_reward_key_of_an_environment_without_infos_is_one_line(place, capsys)
     arguments = ("train", "cem", "CartPole-v1", "--return-reward-key", "sparse", "--epochs", "1")
     status, _, err = run(capsys, *arguments)
     assert status == 2
-    assert "return_reward_key 'sparse' is not among the infos of CartPole-v1 (it has: none)" in err
+    assert "--return-reward-key 'sparse' is not among the infos of CartPole-v1 (it has: none)" in err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -170,6 +171,19 @@ def test_report_of_what_cannot_be_drawn_says_so(runs, capsys):
     assert "bandit-5 cannot be drawn" in (runs / "blind" / "report.html").read_text(encoding="utf-8")
     status, out, err = run(capsys, "report", str(runs / "blind"), "--no-pictures", "--json")
     assert (status, json.loads(out)["notes"], err.count("pictures")) == (0, [], 0)
+
+
+def test_report_of_a_run_without_its_configuration_says_so(runs, capsys, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(runs / "blind", folder)
+    (folder / "config.yaml").unlink()
+    (folder / "summary.json").write_text("{")
+    status, out, _ = run(capsys, "report", str(folder))
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert status == 0
+    for problem in ("config.yaml is missing: restore it", "summary.json is left out", "There are no pictures"):
+        assert problem in out and problem in page.replace('<p class="note">', "")
+    assert page.count('<p class="note">') == 3
 
 
 def test_a_run_with_loggers_keeps_them_over_a_resume(tmp_path, capsys, monkeypatch):

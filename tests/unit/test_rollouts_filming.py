@@ -62,6 +62,11 @@ class Broken(Walk):
         raise RuntimeError("no screen,\nno library")
 
 
+class BrokenRobot(Walk):
+    def render(self):
+        exec("raise RuntimeError('no context')", {"__name__": "mujoco.egl"})  # as a driver of MuJoCo does
+
+
 def acted(env: Any, update: Any = None, steps: int = 5) -> Any:
     plan = RolloutPlan(seed=(1, 2, 3), env_update=update, max_steps=steps, eval=True)
     with RolloutEngine(env, lambda obs: np.array([0.5], np.float32)) as engine:
@@ -122,7 +127,8 @@ def test_a_family_of_ours_is_drawn_in_its_task():
     ("make", "message"),
     [
         (Blind, "Blind cannot be drawn: Blind has render_mode None, and 'rgb_array' is needed; give its constructor"),
-        (Broken, r"Broken cannot be drawn on this machine \(no screen, no library\); .* needs EGL or OSMesa"),
+        (Broken, r"Broken cannot be drawn on this machine: no screen, no library$"),
+        (BrokenRobot, r"BrokenRobot cannot be drawn on this machine: no context; .* MuJoCo needs EGL or OSMesa"),
         (Forgetful, r"Forgetful does not repeat the rollout .* must come from reset\(seed=...\)"),
     ],
 )

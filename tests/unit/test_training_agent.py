@@ -816,7 +816,11 @@ def test_errors_in_an_environment_of_ones_own_name_the_line_of_it(
     assert main(["train", "ppo", "bad_env_here:Raises", "--max-steps", "20", "--out", "bad", "--quiet"]) == 2
     err = " ".join(capsys.readouterr().err.split())
     assert err.count("line 18, in step") == 1
-    assert "what was saved" not in err and "no epoch was finished; try again with: metaroll resume bad" in err
+    assert "what was saved" not in err and "no epoch was finished; once the cause is removed" in err
+    assert "continue with: metaroll resume bad" in err
+    arguments = ["--max-steps", "20", "--snapshot-mode", "none", "--out", "none", "--quiet"]
+    assert main(["train", "ppo", "bad_env_here:Raises", *arguments]) == 2  # without a snapshot it fails again
+    assert "resume" not in capsys.readouterr().err
 
 
 def test_environments_with_choices_in_bits_are_told_how_to_declare_them() -> None:

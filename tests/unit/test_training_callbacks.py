@@ -109,10 +109,16 @@ def test_returns_and_success_of_evaluations_have_names(tmp_path: Path) -> None:
 
 
 def test_a_name_that_no_epoch_has_is_refused_with_those_that_it_has(tmp_path: Path) -> None:
-    with pytest.raises(UnknownNameError, match=r"'train/scor' is not among .* epoch 1: train/score$"):
+    with pytest.raises(
+        UnknownNameError, match=r"^metric 'scor' is not .* epoch 1; .*'train/score'\? Known: train/score$"
+    ):
         runner_of(None, StopAt(1, "scor")).train(3)
-    with pytest.raises(UnknownNameError, match=r"'check/whole' is not among .*check/half"):
+    with pytest.raises(UnknownNameError, match=r"'check/whole' is not among .*check/half") as told:
         runner_of(tmp_path / "run", KeepBest("check/whole")).train(3)
+    assert told.value.instead == {"keep_best": "check/half"}
+    with pytest.raises(UnknownNameError, match=r"\. Known: train/score$") as told:
+        runner_of(None, StopAt(1, "x")).train(3)
+    assert told.value.instead == {"stop_at": "none"}
     with pytest.warns(RuntimeWarning, match="never saw return in this run"):
         runner_of(None, StopAt(1)).train(2)  # no evaluation comes
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -71,6 +73,8 @@ __all__ = ["ROW", "Distillation", "DistillationConfig", "LabeledRollouts"]
 
 _TEACHERS = ("ppo", "epopt")
 """Algorithms whose runs may be teachers."""
+_FOLDER = "runs/teacher"
+"""Folder of a teacher's run, in messages."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -369,7 +373,7 @@ def _tasks(given: BuildOptions, num_test: int | None = None) -> tuple[Any, list[
     domains = parts_of(TaughtDomains, given.values)
     if domains.randomize == "teacher":
         given_by = parts_of(DistilledNetworks, given.values)
-        taught: Values = {} if domains.randomize_param else _teacher_of(given_by).options
+        taught: Values = {} if domains.randomize_param else _teacher_of(given_by, given).options
         own: dict[str, Any] = {"randomize": taught.get("randomize", "none")}
         own["randomize_param"] = domains.randomize_param or taught.get("randomize_param", ())
         given = replace(given, values={**given.values, **own})
@@ -402,23 +406,46 @@ def _amount(algo: Distillation, values: Values) -> str:
     return f"{values['steps_per_epoch']} steps per epoch, labeled by {values['teacher']}"
 
 
-def _teacher_of(networks: DistilledNetworks) -> TrainedRun:
+def _teacher_of(networks: DistilledNetworks, given: BuildOptions) -> TrainedRun:
     """The run of the teacher."""
     if not networks.teacher:
-        use = option_text("teacher", "runs/teacher")
-        raise ValueError(f"{option_name('teacher')} is missing: name the folder of a teacher's run, for example {use}")
+        use = option_text("teacher", _FOLDER)
+        raise ValueError(
+            f"{option_name('teacher')} is missing: name the folder of a teacher's run, as in {use}. "
+            + _how_to_train_one(given)
+        )
     folder = Path(networks.teacher).expanduser()
     if not folder.is_dir():
-        raise networks.wrong("teacher", "be the folder of a run", "there is no such folder")
+        raise networks.wrong(
+            "teacher", "be the folder of a run", f"there is no such folder. {_how_to_train_one(given)}"
+        )
     run = TrainedRun(folder)
     if run.algo not in _TEACHERS:
         raise networks.wrong("teacher", f"be a run of {' or '.join(_TEACHERS)}", f"that is one of {run.algo}")
     return run
 
 
+def _how_to_train_one(given: BuildOptions) -> str:
+    """The command that trains a teacher for these options; privileged, if it is known what may vary."""
+    words, domains = ["metaroll", "train", "ppo", given.env.name], parts_of(TaughtDomains, given.values)
+    randomize = "default" if domains.randomize == "teacher" else domains.randomize
+    names: Sequence[str] = ()
+    if not given.env.is_varied:
+        with contextlib.suppress(ValueError):  # no usual ranges are known
+            varied, _ = training_tasks(replace(given, values={**given.values, "randomize": randomize}))
+            names = () if varied is None else varied.names
+    if domains.randomize_param:
+        words += [word for text in domains.randomize_param for word in ("--randomize-param", text)]
+    elif names:
+        words += ["--randomize", randomize]
+    words += ["--privileged", "--domain-params", *names] if names else []
+    what = "a privileged teacher, which observes what varies" if names else "a teacher"
+    return f"Train {what}: {shlex.join([*words, '--out', _FOLDER])}"
+
+
 def _load_teacher(given: BuildOptions, networks: DistilledNetworks) -> NormalizedPolicy:
     """The policy of the teacher."""
-    run = _teacher_of(networks)
+    run = _teacher_of(networks, given)
     if run.env != given.env.name:
         raise networks.wrong("teacher", f"have been trained in {given.env.name}", f"that was in {run.env}")
     # Its tasks are no longer needed, but PPO with domain_params requires some.

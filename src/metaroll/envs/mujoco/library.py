@@ -18,6 +18,7 @@ __all__ = [
     "compute_bounds_again",
     "get_physics",
     "graphics_trouble",
+    "is_from_mujoco",
     "load_mujoco",
     "set_physics",
     "unstable",
@@ -45,16 +46,27 @@ def graphics_trouble(error: BaseException) -> str | None:
 
     MuJoCo loads it when it is imported, even where nothing is drawn.
     """
-    chosen, cause = os.environ.get("MUJOCO_GL"), error
-    while chosen and cause is not None:
-        for frame, _ in traceback.walk_tb(cause.__traceback__):
-            if str(frame.f_globals.get("__name__")).startswith(_GRAPHICS):
-                return (
-                    f"MUJOCO_GL={chosen} asks for a way of drawing that does not work on this machine, so that MuJoCo "
-                    f"cannot be imported ({type(cause).__name__}: {cause}); unset MUJOCO_GL, or set "
-                    "it to egl or osmesa"
-                )
-        cause = cause.__cause__ or cause.__context__
+    chosen, cause = os.environ.get("MUJOCO_GL"), _raised_in(_GRAPHICS, error)
+    if not chosen or cause is None:
+        return None
+    return (
+        f"MUJOCO_GL={chosen} asks for a way of drawing that does not work on this machine, so that MuJoCo cannot be "
+        f"imported ({type(cause).__name__}: {cause}); unset MUJOCO_GL, or set it to egl or osmesa"
+    )
+
+
+def is_from_mujoco(error: BaseException) -> bool:
+    """Whether ``error`` was raised inside MuJoCo, or in what draws its pictures."""
+    return _raised_in((*_GRAPHICS, "mujoco", "gymnasium.envs.mujoco"), error) is not None
+
+
+def _raised_in(modules: tuple[str, ...], error: BaseException | None) -> BaseException | None:
+    """The first of ``error`` and its causes that has passed through one of the ``modules``; ``None`` if none has."""
+    while error is not None:
+        for frame, _ in traceback.walk_tb(error.__traceback__):
+            if str(frame.f_globals.get("__name__")).startswith(modules):
+                return error
+        error = error.__cause__ or error.__context__
     return None
 
 

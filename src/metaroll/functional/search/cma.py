@@ -338,8 +338,8 @@ class CMA(Search[CMAState]):
         if outside.any():
             place = int(np.flatnonzero(outside)[0])
             raise ValueError(
-                f"lower and upper must hold the mean between them, entry {place} is {mean[place]:g}, got "
-                f"[{lower[place]:g}, {upper[place]:g}]"
+                f"{option_name('lower')} and {option_name('upper')} must hold the mean between them, entry {place} is "
+                f"{mean[place]:g}, got [{lower[place]:g}, {upper[place]:g}]"
             )
 
     def bounds(self, num_params: int) -> tuple[np.ndarray, np.ndarray]:

@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from types import FrameType
 
-from metaroll.errors import MetarollError, RunWarning, command_text, in_shell, unknown_name
+from metaroll.errors import MetarollError, RunWarning, UnknownNameError, command_text, in_shell, unknown_name
 from metaroll.lab.display.consoles import HelpShown, escape, make_console, show_problem, warning_line
 from metaroll.own_code import look_in
 from metaroll.own_frames import frames_of_user, innermost
@@ -27,7 +27,7 @@ __all__ = ["main"]
 # Usage of a command -> its function, in a module of cli/, and its help text.
 _COMMANDS = {
     "demo": ("commands.train:demo", "watch an agent adapt to tasks it has never seen (takes a few minutes)"),
-    "train ALGO ENV": ("commands.train:train", "train an algorithm on a family of tasks"),
+    "train ALGO ENV": ("commands.train:train", "train an algorithm in an environment or a family of tasks"),
     "infer SIM": (
         "commands.infer:infer",
         "turn a robot's log into a posterior over the simulator's parameters, to train on",
@@ -238,7 +238,12 @@ def _report(error: BaseException, wants_traceback: bool) -> int:
     if anew:
         errors.print(f"what was saved is kept; to train again with a lower value: {escape(anew)}", soft_wrap=True)
     if resume:
-        message = "what was saved is kept; continue with" if learned else "no epoch was finished; try again with"
+        message = "what was saved is kept; continue with"
+        if not learned:
+            again = isinstance(error, UnknownNameError) and error.instead  # the command itself removes the cause
+            message = (
+                f"no epoch was finished; {'try again with' if again else 'once the cause is removed, continue with'}"
+            )
         errors.print(f"{message}: {escape(resume)}", soft_wrap=True)
     return 2 if isinstance(error, MetarollError) else 1
 

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import errno
 import io
+import itertools
 import random
 import re
 import tempfile
@@ -148,7 +149,7 @@ def renamed_flags(arguments: Sequence[str], options: Sequence[Option]) -> tuple[
     return result, names
 
 
-def parse(kind: type[T], arguments: Sequence[str], prog: str, description: str) -> T:
+def parse(kind: type[T], arguments: Sequence[str], prog: str, description: str, other_flags: Collection[str] = ()) -> T:
     """Parse ``arguments`` into an instance of the dataclass ``kind``; ``--help`` prints and raises ``HelpShown``.
 
     Args:
@@ -156,6 +157,7 @@ def parse(kind: type[T], arguments: Sequence[str], prog: str, description: str) 
         arguments: What the user typed.
         prog: Name of the command in the help text.
         description: Text above the options.
+        other_flags: Further names of its options that the command has translated, for guesses at misspelled ones.
     """
     for argument in arguments:
         number = argument.rpartition("=")[2]
@@ -189,11 +191,40 @@ def parse(kind: type[T], arguments: Sequence[str], prog: str, description: str) 
             # Only commands that train have options of all kinds; other commands use their own names.
             trains = prog.startswith(command_text("train"))
             near = near_options(first, value, [*flags_of(kind), "--help"], absent=trains, foreign=trains)
+            near = near or near_options(first, value, other_flags, absent=False, foreign=False)
             hint = f"; {near} See" if near.endswith(("?", ")")) else f"; {near}; see" if near else "; see"
             raise UnknownNameError(f"unknown option {first}{hint} {prog} --help")
-        raise UsageError(f"unexpected argument {first!r}; see {prog} --help")
+        switch = _switch_before(unknown[0], arguments, kind)
+        raise UsageError(switch or f"unexpected argument {first!r}; see {prog} --help")
     _refuse_huge(parsed)
     return parsed
+
+
+def _switch_before(value: str, arguments: Sequence[str], kind: Any) -> str:
+    """The error for a ``value`` that was given to a flag that takes none; empty if there is no such flag before it."""
+    switches = _switches_of(kind)
+    words = [word for argument in arguments for word in argument.split("=", 1)]
+    for word, following in itertools.pairwise(words):
+        flag = word.replace("_", "-")
+        if following == value and flag in switches:
+            return f"{flag} takes no value, got {value!r}: write {' or '.join(switches[flag])} alone"
+    return ""
+
+
+def _switches_of(kind: Any) -> dict[str, list[str]]:
+    """Flag -> all flags of its option, for those that take no value."""
+    hints = typing.get_type_hints(kind, include_extras=True)
+    switches: dict[str, list[str]] = {}
+    for field in dataclasses.fields(kind):
+        inner, *details = typing.get_args(hints[field.name]) or (hints[field.name],)
+        flag = "--" + field.name.replace("_", "-")
+        if dataclasses.is_dataclass(inner):
+            switches |= _switches_of(inner)
+        elif inner is bool:
+            single = tyro.conf.FlagCreatePairsOff in details
+            flags = [flag] if single else [flag, flag.replace("--", "--no-", 1)]
+            switches |= dict.fromkeys(flags, flags)
+    return switches
 
 
 def _refuse_huge(options: Any) -> None:
@@ -309,7 +340,13 @@ class Output:
 
 
 def parse_command(
-    kind: type[T], arguments: Sequence[str], usage: str, about: str, missing: str, most: int = 1
+    kind: type[T],
+    arguments: Sequence[str],
+    usage: str,
+    about: str,
+    missing: str,
+    most: int = 1,
+    other_flags: Collection[str] = (),
 ) -> tuple[list[str], T]:
     """The names that a command is given, and its options: an instance of the dataclass ``kind``.
 
@@ -320,11 +357,12 @@ def parse_command(
         about: Text above the options, below the usage.
         missing: Error message if no name is given; empty for commands that need none.
         most: Maximum number of names, which may come before, between or after the options.
+        other_flags: See ``parse``.
     """
     names, flags = take_positionals(arguments, most, flags_of(kind, valued_only=True))
     if missing and not names and not asks_for_help(flags):
         raise UsageError(f"{usage}: {missing}")
-    return names, parse(kind, flags, " ".join(usage.split()[:2]), f"{usage}\n\n{about}")
+    return names, parse(kind, flags, " ".join(usage.split()[:2]), f"{usage}\n\n{about}", other_flags)
 
 
 def file_to_write(flag: str, text: str, endings: Sequence[str]) -> Path:

@@ -281,9 +281,9 @@ def _scores(folder: Path, source: Path) -> RunScores:
         "environment": config["env"],
         "plug-in of the environment": kept_origins(config).get(ENV_PLUGIN, ""),
         "what is measured": _WHAT[metric],
-        "max_path_length": config["algorithm"]["max_steps"],
-        "num_test_tasks": len(tasks),
-        **config["evaluation"],
+        option_name("max_steps"): config["algorithm"]["max_steps"],
+        option_name("num_test_tasks"): len(tasks),
+        **{option_name(name): value for name, value in config["evaluation"].items()},
         **{f"version of {name}": versions[name] for name in _PACKAGES if name in versions},
         **(summary.get("provenance") or {}),
     }

@@ -14,6 +14,7 @@ from metaroll.checks import short_name
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.base.env_state import frames_per_second, render_mode_of
 from metaroll.envs.lookup.source import EnvSource
+from metaroll.envs.mujoco.library import is_from_mujoco
 from metaroll.envs.wrappers.base import inner_env
 from metaroll.policies.playback import PlaybackPolicy
 from metaroll.rollouts.single.rollout import rollout as run_rollout
@@ -123,10 +124,10 @@ def _try_out(env: Any, name: str) -> None:
         with contextlib.suppress(Exception):
             env.close()
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise ValueError(
-            f"{name} cannot be drawn on this machine ({reason}); without a screen MuJoCo needs EGL or OSMesa (Debian, "
-            "Ubuntu: apt install libegl1 or libosmesa6)"
-        ) from error
+        hint = ""
+        if is_from_mujoco(error):
+            hint = "; without a screen MuJoCo needs EGL or OSMesa (Debian, Ubuntu: apt install libegl1 or libosmesa6)"
+        raise ValueError(f"{name} cannot be drawn on this machine: {reason}{hint}") from error
 
 
 def _name_of(source: Any) -> str:

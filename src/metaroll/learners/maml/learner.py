@@ -17,6 +17,7 @@ from metaroll.config import ConfigField, config_of, described, described_values
 from metaroll.data.paths import TrajectoryBatch
 from metaroll.data.rollouts import Rollouts
 from metaroll.data.step_sequence import StepSequence
+from metaroll.errors import option_name
 from metaroll.functional.distributions import ActionDistribution
 from metaroll.functional.running_moments import add_rows
 from metaroll.learners.base import KNOWN_EPOCHS, MetaRLAlgorithm, Progress, TrainingTasks, horizon_of, train
@@ -303,7 +304,8 @@ def _adapted_names(policy: NormalizedPolicy, prefixes: Sequence[str]) -> set[str
     names = [name for name, value in policy.named_parameters() if value.requires_grad]
     for prefix in prefixes:
         if not any(name.startswith(prefix) for name in names):
-            raise ValueError(f"adapt must hold prefixes of names, of {', '.join(names)}, got {prefix!r}")
+            known = ", ".join(names)
+            raise ValueError(f"{option_name('adapt')} must hold prefixes of names, of {known}, got {prefix!r}")
     return {name for name in names if not prefixes or name.startswith(tuple(prefixes))}
 
 

@@ -84,7 +84,10 @@ class PPOConfig(PPOUpdate, ScaledActions, Evaluated):
                 option_name("domain_params", "privileged"),
                 option_text("domain_params", ["pole_mass"], "privileged"),
             )
-            raise self.wrong("privileged", f"be left out without {name}", f"or name them: {how}")
+            vary = option_text("randomize", "default", "privileged")
+            raise self.wrong(
+                "privileged", f"be left out without {name}", f"or name them, and vary them: {how} with {vary}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

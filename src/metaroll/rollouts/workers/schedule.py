@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from metaroll.checks import check_list
-from metaroll.errors import MetarollError, RolloutError, WorkerLost
+from metaroll.errors import MetarollError, RolloutError, WorkerLost, for_reader
 from metaroll.processes.endings import hint_of_ending
 from metaroll.rollouts.configs import PoolTimeouts, WorkersConfig
 from metaroll.rollouts.failures import can_run_again, replay_line, shortened
@@ -323,4 +323,8 @@ def _hint_of_silence(phase: str, stopped: bool) -> str:
     if stopped:
         return "Something stops its process (SIGSTOP, a debugger, a suspended machine); let it continue."
     limit = _LIMITS.get(phase, "step_s")
-    return f"If the work is heavy, allow more time, PoolTimeouts({limit}=...); else find out what hangs."
+    option = {"step_s": "--step-timeout of metaroll train", "reset_s": "--reset-timeout of metaroll train"}.get(limit)
+    more_time = for_reader(f"PoolTimeouts({limit}=...)", option or "")
+    if not more_time:
+        return "Find out what hangs."
+    return f"If the work is heavy, allow more time, {more_time}; else find out what hangs."

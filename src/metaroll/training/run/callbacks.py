@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol, final
 
 from metaroll.checks import check_number, check_whole, described
-from metaroll.errors import RunWarning, UnknownNameError, option_name
+from metaroll.errors import RunWarning, UnknownNameError, near_names, option_name
 from metaroll.learners.foreign import as_algorithm
 from metaroll.state import Part, Stateful, parts, told
 
@@ -125,11 +125,11 @@ class StopAt(RunCallback):
 
     def __init__(self, target: float, metric: str = "return", *, window: int = 1, minimize: bool = False) -> None:
         self._target = check_number("target", target, -math.inf)
-        self._mean, self._minimize = _MetricMean(metric, window), minimize
+        self._mean, self._minimize = _MetricMean(metric, window, "stop_metric", "stop_at"), minimize
 
     def before_save(self, runner: RunInProgress, epoch: int, metrics: Mapping[str, float]) -> None:
         """Take the number, if the epoch has one."""
-        self._mean.add(epoch, metrics, as_algorithm(runner.algo).log_is_complete)
+        self._mean.add(epoch, metrics, as_algorithm(runner.algo))
 
     def stop_reason(self, runner: RunInProgress) -> str | None:
         """The reason if the target is reached, with the number; else ``None``."""
@@ -196,12 +196,11 @@ class KeepBest(RunCallback):
     )
 
     def __init__(self, metric: str = "return", *, window: int = 1, minimize: bool = False) -> None:
-        self._mean, self._minimize = _MetricMean(metric, window), minimize
+        self._mean, self._minimize = _MetricMean(metric, window, "keep_best", "keep_best"), minimize
 
     def before_save(self, runner: RunInProgress, epoch: int, metrics: Mapping[str, float]) -> None:
         """Take the number, if the epoch has one: it may be the best so far."""
-        complete = as_algorithm(runner.algo).log_is_complete
-        value = self._mean.value if self._mean.add(epoch, metrics, complete) else None
+        value = self._mean.value if self._mean.add(epoch, metrics, as_algorithm(runner.algo)) else None
         if value is None or math.isnan(value):
             return
         known = None if self.best is None else float(self.best["value"])
@@ -315,17 +314,25 @@ def parse_duration(name: str, value: float | str) -> float:
 
 
 class _MetricMean(Stateful):
-    """Mean of the newest values of a logged number; ``None`` before there are as many as it takes."""
+    """Mean of the newest values of a logged number; ``None`` before there are as many as it takes.
+
+    Args:
+        metric, window: As of ``StopAt``.
+        option: The option of a run that names the metric.
+        switch: The option with which a run continues without it, by the value none.
+    """
 
     state_parts = parts(metric=told("_name"), newest="_newest")
 
-    def __init__(self, metric: str, window: int) -> None:
+    def __init__(self, metric: str, window: int, option: str, switch: str) -> None:
+        self._option, self._switch, self._argument = option, switch, option_name("metric")
         if not isinstance(metric, str):
-            raise TypeError(f"metric must be the name of a number in the log, got {described(metric)}")
-        self._name = metric.strip().removeprefix("train/")
+            raise TypeError(f"{self._argument} must be the name of a number in the log, got {described(metric)}")
+        self._given = metric.strip()
+        self._name = self._given.removeprefix("train/")
         if not self._name:
-            raise ValueError(f"metric must be the name of a number in the log, got {metric!r}")
-        self._is_alias = metric.strip() in EVALUATED
+            raise ValueError(f"{self._argument} must be the name of a number in the log, got {metric!r}")
+        self._is_alias = self._given in EVALUATED
         self._window = check_whole("window", window)
         self._newest: list[float] = []
 
@@ -342,24 +349,35 @@ class _MetricMean(Stateful):
     def value(self) -> float | None:
         return sum(self._newest) / self._window if len(self._newest) == self._window else None
 
-    def add(self, epoch: int, metrics: Mapping[str, float], complete: bool) -> bool:
-        """Take the number of an epoch, if there is one; where its numbers are ``complete``, there must be."""
+    def add(self, epoch: int, metrics: Mapping[str, float], algo: Any) -> bool:
+        """Take the number of an epoch, if there is one; where the numbers of ``algo`` are complete, there must be."""
         value = _evaluated(metrics, self._name) if self._is_alias else metrics.get(self._name)
         if value is not None:
             self._newest = [*self._newest, float(value)][-self._window :]
-        elif not self._newest and complete:
-            self._refuse_unknown(epoch, metrics)
+        elif not self._newest and algo.log_is_complete:
+            self._refuse_unknown(epoch, metrics, evaluates=bool(algo.evaluate_every))
         return value is not None
 
-    def _refuse_unknown(self, epoch: int, metrics: Mapping[str, float]) -> None:
+    def _refuse_unknown(self, epoch: int, metrics: Mapping[str, float], evaluates: bool) -> None:
         """Error if the epoch has numbers of the same phase, and this is none of them."""
         phase = self._name.rpartition("/")[0]
-        known = [name for name in metrics if name.rpartition("/")[0] == phase]
+        same_phase = [name for name in metrics if name.rpartition("/")[0] == phase]
+        evaluated = _evaluated(metrics, "return") is not None
         if self._is_alias:
-            known = [] if _evaluated(metrics, "return") is None else [name for name in metrics if "/" in name]
-        if known:
-            names = ", ".join(name if "/" in name else f"train/{name}" for name in sorted(known))
-            raise UnknownNameError(f"metric {str(self)!r} is not among the numbers of epoch {epoch + 1}: {names}")
+            same_phase = [name for name in metrics if "/" in name] if evaluated else []
+        if not same_phase:
+            return
+        # Evaluations that have not been made yet may have either of them.
+        short = [name for name in EVALUATED if (_evaluated(metrics, name) is not None if evaluated else evaluates)]
+        known = [*short, *sorted(name if "/" in name else f"train/{name}" for name in same_phase)]
+        near = near_names(self._given, known)
+        hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else "."
+        error = UnknownNameError(
+            f"{self._argument} {self._given!r} is not among the numbers of epoch {epoch + 1}{hint} "
+            f"Known: {', '.join(known)}"
+        )
+        error.instead = {self._option: near[0]} if near else {self._switch: "none"}
+        raise error
 
     def warn_if_missing(self, who: str) -> None:
         if not self._newest:

@@ -105,12 +105,13 @@ def services_of(run: Mapping[str, Any]) -> list[RunCallback]:
     Raises:
         ValueError: An option is invalid.
     """
-    stop = StopAt(
-        0.0 if run["stop_at"] is None else run["stop_at"], run["stop_metric"], window=run["stop_mean_of"]
-    )  # also checks options that are not used
+    target = 0.0 if run["stop_at"] is None else run["stop_at"]
+    with named_as({"metric": option_name("stop_metric")}):
+        stop = StopAt(target, run["stop_metric"], window=run["stop_mean_of"])  # also checks options that are not used
     services: list[RunCallback] = [] if run["stop_at"] is None else [stop]
     services += [] if run["budget"] is None else [TimeBudget(run["budget"])]
-    services += [] if run["keep_best"] is None else [KeepBest(run["keep_best"])]
+    with named_as({"metric": option_name("keep_best")}):
+        services += [] if run["keep_best"] is None else [KeepBest(run["keep_best"])]
     return services
 
 
@@ -378,7 +379,8 @@ def build(
         check_cluster(run["ray_address"])
     kept = config if run_dir is None else kept_paths(config, run_dir)
     loggers: list[MetricLogger] = [TensorBoardLogger()] if run["tensorboard"] else []
-    loggers += [] if run["wandb"] is None else [WandbLogger(run["wandb"], kept)]
+    with named_as({"project": option_name("wandb")}):
+        loggers += [] if run["wandb"] is None else [WandbLogger(run["wandb"], kept)]
     runner = LocalRunner(
         SnapshotConfig(run_dir, run["snapshot_mode"], run["snapshot_gap"], run["keep_last"]) if run_dir else None,
         seed=run["seed"],
@@ -463,7 +465,7 @@ def _check_reward_keys(config: Mapping[str, Any], env: Any) -> None:
         if key is not None and key not in infos:
             known = ", ".join(sorted(infos)) or "none"
             raise ValueError(
-                f"{name} {key!r} is not among the infos of {config['env']} (it has: {known})"
+                f"{option_name(name)} {key!r} is not among the infos of {config['env']} (it has: {known})"
                 "; leave the option out to use the reward itself"
             )
 

@@ -38,6 +38,7 @@ from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
 from metaroll.training.run.views import View, console_view
 from metaroll.training.session import demo, experiments
 from metaroll.training.session.cluster_watch import watched
+from metaroll.training.session.run_config import command_after
 from metaroll.training.session.step_goal import LastEvaluation, StepGoal
 from metaroll.training.session.summaries import success_values, summary_of
 from metaroll.training.store import run_folder
@@ -336,11 +337,13 @@ def _training(
     except SnapshotError:
         raise  # its message already says what to do
     except BaseException as error:
-        # A run with metrics but no snapshot was configured so (snapshot_mode none).
+        # Without a snapshot a run starts again, which helps after Ctrl-C, but not after an error. One with metrics but
+        # no snapshot was configured so (snapshot_mode none).
+        interrupted = isinstance(error, KeyboardInterrupt | BrokenPipeError)
         if isinstance(error, DivergedError):
             error.anew_command = _command_with_lower_value(config, folder, error.lower)  # type: ignore[attr-defined]
-        elif latest(folder) is not None or not (folder / "metrics.jsonl").exists():
-            error.resume_command = resume  # type: ignore[attr-defined]
+        elif latest(folder) is not None or (interrupted and not (folder / "metrics.jsonl").exists()):
+            error.resume_command = command_after(error, folder)  # type: ignore[attr-defined]
             error.epochs_kept = latest(folder) or 0  # type: ignore[attr-defined]
         if isinstance(error, RolloutError):
             without_advice(error, engines=True)

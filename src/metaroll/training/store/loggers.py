@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from metaroll.checks import described
-from metaroll.errors import RunWarning, SnapshotError, install_text
+from metaroll.errors import RunWarning, SnapshotError, install_text, option_name
 from metaroll.training.store.files import read_json, to_plain, write_json
 
 __all__ = [
@@ -181,7 +181,7 @@ class WandbLogger:
 
     def __init__(self, project: str, config: Mapping[str, Any] | None = None) -> None:
         if not isinstance(project, str) or not project.strip():
-            raise ValueError(f"project must be the name of a W&B project, got {project!r}")
+            raise ValueError(f"{option_name('project')} must be the name of a W&B project, got {project!r}")
         require_wandb()
         self._project = project
         self._config = to_plain(config or {})

@@ -295,7 +295,7 @@ def _show_overview(console: Console, folder: Path) -> None:
 
 def _show_runs(console: Console, entries: Entries) -> None:
     if not entries:
-        console.print("\nnone here yet; start one with metaroll demo\n")
+        console.print("\nnone here yet; start one with metaroll demo, or list others: --runs FOLDER\n")
         return
     rows = []
     for entry in entries:

@@ -34,6 +34,7 @@ from metaroll.training.algorithms.registry import (
     algorithm_names,
     example_envs,
     get_algorithm,
+    preset_names,
     require_known,
 )
 from metaroll.training.store import run_folder
@@ -330,10 +331,25 @@ def _algorithm_and_environment(arguments: Sequence[str]) -> tuple[tuple[str, str
     if wants_help and len(names) < 2:
         show_algorithm_help(_Files, algo)
     if len(names) < 2:
-        known = f"algorithms: {', '.join(algorithm_names())}; environments: {', '.join(example_envs(algo))}"
         missing = "the environment is" if names else "both names are"
-        raise UsageError(f"{USAGE}: {missing} missing (before all options). Known {known}")
+        known = (
+            _environments_for(algo)
+            if names
+            else f"Algorithms: {', '.join(algorithm_names())}. Environments: {_ENVIRONMENTS}"
+        )
+        raise UsageError(f"{USAGE}: {missing} missing (before all options). {known}")
     return (algo, names[1]), flags
+
+
+_ENVIRONMENTS = "any Gymnasium id, a name of `metaroll list envs`, or module:attribute of your own"
+
+
+def _environments_for(algo: str) -> str:
+    """Environments with tuned values, or an example if there are none, and what else an algorithm can be trained in."""
+    examples = f"{'Presets' if preset_names(algo) else 'For example'}: {', '.join(example_envs(algo))}"
+    if get_algorithm(algo).adapts:
+        return f"{examples}. Also: any other family of tasks of `metaroll list envs`, or module:attribute of your own"
+    return f"{examples}. Also: {_ENVIRONMENTS}"
 
 
 def _show_group(group: SeedGroup, summaries: Sequence[Mapping[str, Any]], output: Output) -> None:
@@ -422,8 +438,13 @@ def evaluate(arguments: Sequence[str]) -> None:
     about = "Evaluates the newest snapshot on tasks that it was not trained on, after adapting to them if it adapts."
     flags, typed_names = _flags_of_evaluate(arguments)
     with named_as(typed_names):
-        names, args = parse_command(_EvaluateArguments, flags, "metaroll evaluate RUN [options]", about, _MISSING)
+        usage = "metaroll evaluate RUN [options]"
+        names, args = parse_command(_EvaluateArguments, flags, usage, about, _MISSING, other_flags=_FLAGS_OF_TRAIN)
         _evaluate(names, args)
+
+
+_FLAGS_OF_TRAIN = ("--num-test-tasks", "--num-adaptation-episodes", "--num-episodes")
+"""Flags of ``train`` that ``evaluate`` takes for its own."""
 
 
 def _flags_of_evaluate(arguments: Sequence[str]) -> tuple[list[str], dict[str, str]]:
@@ -432,11 +453,8 @@ def _flags_of_evaluate(arguments: Sequence[str]) -> tuple[list[str], dict[str, s
     adapting = False
     with contextlib.suppress(MetarollError, OSError):  # which are reported later
         adapting = bool(names) and adapts(run_folder.read_config(run_folder.find_run(names[0])))
-    here = {
-        "--num-test-tasks": "--num-tasks",
-        "--num-adaptation-episodes": "--episodes",
-        "--num-episodes": "--adapted-episodes" if adapting else "--episodes",
-    }
+    own = ("--num-tasks", "--episodes", "--adapted-episodes" if adapting else "--episodes")
+    here: dict[str, str] = dict(zip(_FLAGS_OF_TRAIN, own, strict=True))
     flags: list[str] = []
     typed_names: dict[str, str] = {}
     for word in arguments:

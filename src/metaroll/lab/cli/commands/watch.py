@@ -16,6 +16,7 @@ from metaroll.training.store import run_folder
 
 if TYPE_CHECKING:
     from metaroll.lab.figures.video import Panel
+    from metaroll.lab.runs.run_reports import RunReport
 
 __all__ = ["report", "watch"]
 
@@ -117,13 +118,14 @@ def report(arguments: Sequence[str]) -> None:
     from metaroll.lab.display.json_output import print_json
     from metaroll.lab.report.report import FILE_NAME, write_report
     from metaroll.lab.runs.report_facts import read_facts
+    from metaroll.lab.runs.run_reports import read_run
     from metaroll.training.session.experiments import require_at_least
 
     with blame_input():
         folder = Path(names[0]).expanduser()
         require_at_least({"--num-tasks": args.num_tasks}, 1)
         try:
-            read_facts(folder)
+            problems = read_facts(folder).problems
         except FileNotFoundError:
             run_folder.find_run(folder)  # names the runs nearby
             raise
@@ -132,8 +134,12 @@ def report(arguments: Sequence[str]) -> None:
         path = file_to_write("--out", str(folder / FILE_NAME) if args.out is None else args.out, (".html", ".htm"))
     console = args.output.console()
     with console.status("writing the report", spinner="line"), blame_input():
+        run = read_run(folder)
         pictures, notes = ([], []) if args.no_pictures else _pictures(folder, args.num_tasks, args.trust)
-        write_report(folder, path, head=_head(folder), pictures=pictures, notes=notes)
+        if run.problem and not any(run.problem in text for text in problems):
+            notes = [run.problem, *notes]
+        write_report(folder, path, head=_head(run), pictures=pictures, notes=notes)
+    notes = [*problems, *notes]
     for note in notes:
         console.print(f"[yellow]{escape(note)}[/]", soft_wrap=True)
     console.print(f"report {escape(str(path))}", soft_wrap=True)
@@ -144,7 +150,7 @@ def report(arguments: Sequence[str]) -> None:
 def _pictures(folder: Path, num_tasks: int, trust: bool) -> tuple[list[Any], list[str]]:
     """Pictures of the agent, or why there are none: the page is written in either case."""
     if not (folder / run_folder.CONFIG_FILE).is_file():
-        return [], []  # a run from Python: only its script can build it
+        return [], [f"There are no pictures of the agent: a run cannot be built again without {run_folder.CONFIG_FILE}"]
     from metaroll.lab.figures.video import moments
 
     try:
@@ -153,18 +159,14 @@ def _pictures(folder: Path, num_tasks: int, trust: bool) -> tuple[list[Any], lis
         return [], [f"There are no pictures of the agent: {' '.join(str(error).split())}"]
 
 
-def _head(folder: Path) -> dict[str, Any]:
+def _head(run: RunReport) -> dict[str, Any]:
     """The facts below the title."""
-    from metaroll.lab.runs.run_reports import read_run
-
-    run = read_run(folder)
     total = "" if run.epochs_total is None else f" of {run.epochs_total}"
     head: dict[str, Any] = {
-        "run": folder.resolve().name,
+        "run": run.folder.resolve().name,
         "seed": run.seed,
         "epoch": f"{run.epochs_done}{total} ({run.state})",
         "environment steps": None if run.env_steps is None else f"{run.env_steps:,}",
-        "problem:": run.problem or None,
     }
     return {name: value for name, value in head.items() if value is not None}
 

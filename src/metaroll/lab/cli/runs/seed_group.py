@@ -20,7 +20,7 @@ from metaroll.lab.display.consoles import escape
 from metaroll.option_names import GIVEN
 from metaroll.processes.child import Child, run_children
 from metaroll.training.session.machine import processors
-from metaroll.training.session.run_config import SeedGroup, changed, file_layer, read_group
+from metaroll.training.session.run_config import SeedGroup, changed, command_after, file_layer, read_group
 from metaroll.training.store import run_folder
 from metaroll.training.store.run_folder import GROUP_FILE
 
@@ -110,7 +110,7 @@ def _carry_out(
     except BaseException as error:
         # The handler of errors and Ctrl-C prints how to continue the whole group, rather than one of its runs.
         if isinstance(error, KeyboardInterrupt) or len(group.missing) < len(group.seeds):
-            error.resume_command = group.resume_command  # type: ignore[attr-defined]
+            error.resume_command = command_after(error, group.folder)  # type: ignore[attr-defined]
         raise
     return [read_json_dict(folder / run_folder.SUMMARY_FILE, SnapshotError) for folder in group.folders]
 
