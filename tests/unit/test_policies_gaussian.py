@@ -44,6 +44,12 @@ def _act(policy: Any, obs: np.ndarray = OBS, parameters: np.ndarray | None = Non
 
 
 @ALL
+def test_rows_may_be_of_any_number(policy: Any):
+    """The kit compares their bits where that is declared: with encoders it is not."""
+    assert policy.width_independent and policy.acting_parameters().dtype == np.float32
+
+
+@ALL
 def test_actions_and_infos_are_separate_memory(policy: Any):
     state = policy.initial_state([None] * 6, [np.random.default_rng(3)] * 6)
     for deterministic in (False, True):
