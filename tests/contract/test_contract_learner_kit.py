@@ -218,6 +218,7 @@ def learner_of(name: str, teachers: Callable[[str], str], seed: int = 0, **chang
 def test_a_state_that_does_not_fit_changes_nothing(name: str, teachers: Callable[[str], str]) -> None:
     learner, other = learner_of(name, teachers), learner_of(name, teachers, seed=1)
     before = own_copy(learner.state_dict())
+    assert not trees_equal({**before, "seed": None}, {**other.state_dict(), "seed": None}), "another seed, other draws"
     for part in (name for name, value in before.items() if value is not None):
         with pytest.raises(SnapshotError, match="nothing was changed"):
             learner.load_state_dict({**other.state_dict(), part: {"of": "another"}})

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -85,8 +86,13 @@ def explored(sampler: ParameterExplorationSampler) -> Any:
     return [list(sample.rollouts) for sample in sampler.sample(np.stack([flat, 0.5 * flat, -flat]))]
 
 
-def exploration(num_workers: int) -> ParameterExplorationSampler:
-    env = DomainRandWrapperLive(pendulum(), MASSES)
+def listed() -> Any:
+    """An environment that is stepped by itself, beside others in a list."""
+    return gymnasium.wrappers.TimeLimit(PendulumEnv(), STEPS)
+
+
+def exploration(num_workers: int, make_env: Any = pendulum) -> ParameterExplorationSampler:
+    env = DomainRandWrapperLive(make_env(), MASSES)
     return ParameterExplorationSampler(env, policy_for(env), 3, 2, num_workers, 3)
 
 
@@ -169,9 +175,10 @@ IN_TURNS = {**ALONE, "close": None, "sample": lambda sampler: sampler()}
 CASES: dict[str, tuple[Callable[[int], Any], dict[str, Any]]] = {
     "ParallelRolloutSampler": (parallel, {"expected": documented, "num_workers": (1, 2, 3)}),
     "ParallelRolloutSampler, steps": (lambda n: parallel(n, min_rollouts=None, min_steps=40), {}),
-    "ParallelRolloutSampler, list": (lambda n: parallel(n, "Pendulum-v1", max_steps=STEPS), {}),
+    "ParallelRolloutSampler, list": (lambda n: parallel(n, listed()), {}),
     "CVaRSampler": (lambda n: CVaRSampler(parallel(n), 0.3, min_rollouts=4), {}),
     "ParameterExplorationSampler": (exploration, {"sample": explored}),
+    "ParameterExplorationSampler, list": (lambda n: exploration(n, listed), {"sample": explored}),
     "MetaSampler": (meta, {"sample": met}),
     "LocalSampler": (local, {**ALONE, "sample": batches, "close": lambda sampler: sampler.shutdown_worker()}),
     "SimRolloutSamplerForSBI": (

@@ -102,6 +102,16 @@ class SharedGenerator(PointRobotSlots):
         return super().step(actions + 0.1 * noise, active)
 
 
+class ResetsNeighbors(PointRobotSlots):
+    """The reset of one slot puts all others where they began, too."""
+
+    def reset(self, slots: Any, plans: Any) -> np.ndarray:
+        first = super().reset(slots, plans)
+        if len(slots) < self.num_slots:
+            self.rows.state[0][:] = 0.0
+        return first
+
+
 class AnotherKind(GymSlots):
     """One environment after the other, and farther from the goal than the array code says."""
 
@@ -197,6 +207,7 @@ PLANS = [RolloutPlan(0, (0, 0, 0)), RolloutPlan(1, (0, 0, 1), GOAL), RolloutPlan
         (IgnoresMask, "mask"),
         (RewardsFrozen, "mask"),
         (SharedGenerator, "neighbors"),
+        (ResetsNeighbors, "neighbors"),
         (Unseeded, "determinism"),
         (AnySeed, "seed"),
         (KeepsTask, "history"),

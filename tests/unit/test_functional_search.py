@@ -319,7 +319,9 @@ def test_an_average_that_kept_nothing_of_ended_runs_goes_on_to_the_bit():
     assert np.array_equal(after.mean, again.mean) and search.finished(again)[0] == 0
 
 
-@pytest.mark.parametrize("name", ["cem", "full cem", "es", "pgpe", "snes", "hill climbing"])
+@pytest.mark.parametrize(
+    "name", ["cma", "separable", "cem", "full cem", "es", "pgpe", "snes", "hill climbing", "comma"]
+)
 def test_a_candidate_without_fitness_ranks_last(name):
     search = SEARCHES[name]
     state = run(search, np.ones(4), 3)

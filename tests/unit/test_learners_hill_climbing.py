@@ -82,6 +82,7 @@ def test_it_moves_to_the_best_set_only_if_that_beats_the_mean():
     found = learner.tell(returned(3.0, 2.0, 5.0))
     assert np.array_equal(learner.policy.acting_parameters(), sets[2])
     assert (found["improved"], found["best_return"], learner.spread) == (1.0, 5.0, 0.25)
+    assert (found["return"], found["score_best_of_epoch"], found["score_median_of_epoch"]) == (3.0, 5.0, 3.0)
     learner.ask()
     learner.tell(returned(4.0, 2.0, 3.0))
     assert learner.best_return == 5.0

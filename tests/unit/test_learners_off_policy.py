@@ -531,6 +531,17 @@ def test_dqn_learns_from_what_surprised_it() -> None:
     assert (algo.replay_buffer.sample(50, 0, weight_exponent=1.0).weights < 1.0).any()
 
 
+def test_totals_are_part_of_the_state() -> None:
+    algo, other = make(TD3), make(TD3)
+    trained(algo, Aim, 1)
+    other.load_state_dict(algo.state_dict())
+    one, two = (
+        (each.num_env_steps, each.num_gradient_steps, each._counts.cycles, each.average_return)
+        for each in (algo, other)
+    )
+    assert one == two and min(one[:3]) > 0 and np.isfinite(one[3])
+
+
 @pytest.mark.parametrize("at_once", [1, 2 * 8, 2**18])
 def test_batches_of_a_cycle_are_drawn_before_they_are_used(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base, "_DRAWN_AT_ONCE", at_once)

@@ -319,6 +319,11 @@ def test_next_obs_and_bottleneck_modes_train_and_adapt(use_next_obs: bool, bottl
     assert belief["z_mean"].shape == (LATENT_DIM,) and bool((belief["z_var"] > 0).all()) == bottleneck
 
 
+def test_another_seed_gives_another_training():
+    """specs/meta.md 5.8"""
+    assert not equal(weights(trained()), weights(trained(seed=2)))
+
+
 def test_other_optimizers_work_and_make_another_fingerprint():
     """specs/meta.md 4.1"""
     algo = trained(optimizer_class=torch.optim.SGD)

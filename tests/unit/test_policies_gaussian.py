@@ -1,6 +1,7 @@
 """Gaussian, tanh-Gaussian, categorical and GRU policies: literals and promises."""
 
 import math
+import pickle
 from typing import Any
 
 import gymnasium
@@ -41,6 +42,19 @@ def _act(policy: Any, obs: np.ndarray = OBS, parameters: np.ndarray | None = Non
     state = policy.initial_state([None] * len(obs), [rng] * len(obs))
     noise = rng.random((len(obs), policy.noise_dim))
     return policy.act(obs, state, noise, False, parameters)[0]
+
+
+@ALL
+def test_rows_may_be_of_any_number(policy: Any):
+    """The kit compares their bits where that is declared: with encoders it is not."""
+    assert policy.width_independent and policy.acting_parameters().dtype == np.float32
+
+
+@ALL
+def test_pickle_takes_policies_that_have_acted(policy: Any):
+    """The kit pickles as workers do, by cloudpickle, which takes more."""
+    before = _act(policy)
+    np.testing.assert_array_equal(_act(pickle.loads(pickle.dumps(policy))), before)
 
 
 @ALL

@@ -188,6 +188,22 @@ def test_a_reinit_that_fails_changes_nothing(pools):
         assert [len(r) for r in sampler.sample()] == [20, 20] and sampler.env is Oscillator
 
 
+def test_torch_modules_act_in_the_mode_that_eval_asks_for(pools):
+    """The documented eval: "Forwarded to PyTorch Module"; the module itself stays as it was."""
+
+    class Told(torch.nn.Module):
+        def forward(self, obs):
+            return torch.full((1, 1), float(self.training))
+
+    module = Told()
+    for count in (1, 2):
+        with quiet(Oscillator, module, count, pool=pools[count], min_rollouts=1) as sampler:
+            for training, eval in ((True, True), (True, False), (False, True), (False, False)):
+                module.train(training)
+                assert {a.item() for r in sampler.sample(eval=eval) for a in r.actions} == {float(not eval)}
+                assert module.training is training
+
+
 @pytest.mark.slow
 def test_a_pickled_sampler_goes_on_with_workers_of_its_own():
     """specs/sampling.md 0.6: what was configured after construction survives."""

@@ -8,6 +8,7 @@ import functools
 import itertools
 import json
 import math
+import re
 import subprocess
 import sys
 import warnings
@@ -112,10 +113,8 @@ def test_what_more_simulations_mend_gets_one_more_round(failed, rounds, tmp_path
     assert found.posterior.description["num_simulations"] == [40] * rounds
     assert len(judged) == len(set(judged)) == rounds - 1  # others judge than those that found it to be off
     assert [step.round_number for step in told if step.phase == "check"] == list(range(2, rounds + 1))
-    words = (
-        "note one more round: calibration, calibration at the observed failed after 80 simulations; 40 more were made"
-    )
-    assert (words in found.checks["lines"]) == (rounds == 3)
+    more = r"note one more round: calibration, calibration at the observed .*\b80 .*\b40 "
+    assert any(re.match(more, line) for line in found.checks["lines"]) == (rounds == 3)
     assert found.trusted == ("reproduces the observed" not in failed)
     again = infer("pend", recordings(), PRIOR, tmp_path, options)  # it is kept, with what was said of it
     assert len(judged) == rounds - 1 and again.checks["lines"] == found.checks["lines"]
@@ -124,8 +123,8 @@ def test_what_more_simulations_mend_gets_one_more_round(failed, rounds, tmp_path
 @pytest.mark.parametrize(
     ("failing", "words"),
     [
-        ("simulations", "of which 3 are usable, too few to learn from"),
-        ("checks", "which gave a posterior that could not be judged (too few); so this is the one before them"),
+        ("simulations", r"\b3 .*usable"),
+        ("checks", r"\(too few\)"),
     ],
 )
 def test_one_more_round_that_leads_nowhere_is_said(failing, words, tmp_path, monkeypatch) -> None:
@@ -148,11 +147,10 @@ def test_one_more_round_that_leads_nowhere_is_said(failing, words, tmp_path, mon
     options = InferenceOptions(num_simulations=80, rounds=2, segment_length=20)
     for _ in range(2):  # also where it is kept
         found = infer("pend", recordings(), PRIOR, tmp_path, options)
-        before = "note one more round: calibration failed after 80 simulations; 40 more were made, "
-        assert found.checks["lines"][-1] == before + words
+        assert re.match(rf"note one more round: calibration .*\b80 .*\b40 .*{words}", found.checks["lines"][-1])
         np.testing.assert_array_equal(found.posterior.draws, judged[0].draws)
         failed = 37 if failing == "simulations" else 0
-        assert found.failed == failed and found.posterior.failures == f"{failed} of 120 simulations failed"
+        assert found.failed == failed and re.match(rf"{failed} .*\b120 ", found.posterior.failures)
     assert len(judged) == (1 if failing == "simulations" else 2)
 
 
@@ -246,7 +244,7 @@ def test_a_posterior_of_another_simulator_or_with_a_failed_verdict_is_said_once(
     Posterior({"pole_mass": (0.5, 1.5)}, draws=draws, description=made).save(run / "posterior")
     assert told_of(f"pend@{run}") == told_of("metaroll.envs.sims.catalog:PendulumEnv@" + str(run)) == []
     [other] = told_of(f"{__name__}:another_pendulum@{run}")
-    assert "is of the simulator 'pend', and tasks are made of" in other and "another_pendulum" in other
+    assert re.search("'pend'.*another_pendulum", other)
     for verdict, said in (({"passed": True}, 0), ({"passed": False, "too_wide": True}, 0), ({"passed": False}, 1)):
         checks = {"too_wide": False, "text": "Do not train on this posterior of pole_mass.", **verdict}
         (run / "inference.json").write_text(json.dumps({"checks": checks}))
@@ -268,7 +266,7 @@ def another_pendulum() -> _Other:
 def test_a_family_of_a_posterior_takes_no_usual_ranges(tmp_path) -> None:
     draws = np.random.default_rng(0).uniform(0.5, 1.5, (50, 1))
     Posterior({"pole_mass": (0.5, 1.5)}, draws=draws).save(tmp_path / "some")
-    with pytest.raises(ValueError, match=r"randomize=.default. is not for pend@"):
+    with pytest.raises(ValueError, match=r"randomize=.default. .*pend@"):
         metaroll.agent("ppo", "pend", tasks=tmp_path / "some", randomize="default")
 
 
@@ -285,19 +283,19 @@ def test_what_failed_stands_before_everything_else(found, tmp_path, capsys, monk
     assert ">✓</span> Fine." in text and ">✓</span>passed bounds" in text and ">!</span>note x" in text
     save_rollouts(recordings()[:2], tmp_path / "log")
     for told, hint in (
-        (failed, "to train once the checks pass: "),
-        (replace(found, checks={}), "not checked (--no-checks); to train on it anyway: "),
+        (failed, "checks pass"),
+        (replace(found, checks={}), "--no-checks"),
     ):
         monkeypatch.setattr(inferring, "infer", lambda *given, told=told, **options: told)
         assert main(["infer", "pend", "--data", str(tmp_path / "log"), "--out", str(tmp_path / "run")]) == 0
-        assert f"\n{hint}metaroll train ALGO pend" in capsys.readouterr().out
+        assert re.search(rf"\n.*{hint}.*: metaroll train ALGO pend", capsys.readouterr().out)
 
 
 @pytest.mark.parametrize(
     ("name", "error", "text"),
     [
         ("pend@", UnknownNameError, "SIM@FOLDER"),
-        ("pend@nowhere", PosteriorError, "nowhere holds no posterior"),
+        ("pend@nowhere", PosteriorError, "nowhere .*posterior"),
     ],
 )
 def test_families_that_are_none(name: str, error: type[Exception], text: str) -> None:
@@ -326,18 +324,17 @@ def test_the_command_infers_and_says_what_comes_next(tmp_path, capsys) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["pend"], "--data FOLDER is missing"),
+        (["pend"], "--data FOLDER"),
         (["pend", "--data", "nowhere"], "nowhere"),
         (["pend", "--data", "LOG", "--param", "pole_mas=1:2"], "pole_mass"),
-        (["pend", "--data", "LOG", "--param", "pole_mass=2:1"], "param must be NAME=LOW:HIGH"),
-        (["pend", "--data", "LOG", "--hold-out", "3"], "--hold-out must leave a rollout"),
-        (["pend", "--data", "LOG", "--num-simulations", "5"], "error: --num-simulations must be at least 120 in 4"),
-        (
-            ["pend", "--data", "LOG", "--num-simulations", "60"],
-            "at least 120 in 4 rounds",
+        (["pend", "--data", "LOG", "--param", "pole_mass=2:1"], "param must .*NAME=LOW:HIGH"),
+        (["pend", "--data", "LOG", "--hold-out", "3"], "--hold-out must"),
+        *(
+            (["pend", "--data", "LOG", "--num-simulations", number], "--num-simulations must .*120 in 4 rounds")
+            for number in ("5", "60")
         ),
-        (["Pendulum-v1", "--data", "LOG"], "no usual ranges"),
-        (["pendd", "--data", "LOG"], "unknown environment 'pendd'"),
+        (["Pendulum-v1", "--data", "LOG"], "Pendulum-v1 .*ranges"),
+        (["pendd", "--data", "LOG"], "environment 'pendd'"),
     ],
 )
 def test_the_command_refuses_what_makes_no_sense(arguments, text, tmp_path, capsys) -> None:
@@ -345,7 +342,7 @@ def test_the_command_refuses_what_makes_no_sense(arguments, text, tmp_path, caps
     shown = [str(tmp_path / "LOG") if argument == "LOG" else argument for argument in arguments]
     assert main(["infer", *shown, "--out", str(tmp_path / "run")]) == 2
     told = " ".join(capsys.readouterr().err.split())
-    assert text in told and "randomize" not in told
+    assert re.search(text, told) and "randomize" not in told
     assert not (tmp_path / "run").exists()
 
 
@@ -449,11 +446,8 @@ def test_an_earlier_posterior_stays_with_its_verdict_until_the_new_one_is_comple
         "pole_mass=0.5:1.5",
     ]
     assert main(["infer", "pend", *words]) == 130
-    told = " ".join(capsys.readouterr().err.split())
-    assert (
-        f"interrupted; continue with: metaroll infer pend --data {tmp_path}/log --out '{tmp_path}/a run' --hold-out 0"
-        in told
-    )
+    again = f": metaroll infer pend --data {tmp_path}/log --out '{tmp_path}/a run' --hold-out 0"
+    assert again in " ".join(capsys.readouterr().err.split())
     monkeypatch.setattr(inferring, "check_posterior", judged)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):  # between the posterior and its verdict
         patch.setattr(inferring, "write_json", killed)
@@ -461,7 +455,7 @@ def test_an_earlier_posterior_stays_with_its_verdict_until_the_new_one_is_comple
     assert Posterior.load(tmp_path).names == ("pole_length",)
     assert not (tmp_path / "inference.json").exists() and not (tmp_path / PAGE).exists()
     [doubt] = told_of(f"pend@{tmp_path}")
-    assert "there is no inference.json beside it" in doubt and "run metaroll infer again" in doubt
+    assert re.search("no inference.json .*metaroll infer", doubt)
     infer("pend", log, {"pole_length": (0.5, 1.5)}, tmp_path, options)
     assert told_of(f"pend@{tmp_path}") == []
 
@@ -509,13 +503,13 @@ def test_columns_in_another_order_are_brought_into_that_of_the_simulator(field: 
         with segment_sampler("pend", [log], as_prior(PRIOR), options) as sampler:
             told.append((sampler.target_features().tolist(), sampler.target_digest()))
     assert told[0] == told[1]
-    with pytest.raises(DataError, match="initial_state reads segments as they were recorded"):
+    with pytest.raises(DataError, match="initial_state"):
         infer("pend", [swapped], PRIOR, "never", options, initial_state=lambda segment: np.zeros(2))
     misnamed = as_logged(seen, **kept, spec=replace(turned, **{name: ("other", *getattr(turned, name)[1:])}))
-    with pytest.raises(DataError, match="name the columns as the simulator does"):
+    with pytest.raises(DataError, match=rf"{name} .*other"):
         infer("pend", [misnamed], PRIOR, "never", options)
     elsewhere = replace(spec, **{name: tuple(f"{label}_measured" for label in getattr(spec, name))})
-    with pytest.warns(UserWarning, match="_measured.*columns are matched by position"):
+    with pytest.warns(UserWarning, match="_measured.*position"):
         segment_sampler("pend", [as_logged(seen, **kept, spec=elsewhere)], as_prior(PRIOR), options)
 
 
@@ -534,11 +528,11 @@ def test_recordings_that_cannot_be_compared_with_the_simulator_are_refused(tmp_p
     assert comparable(EnvSource.of("pend"), [slow], ["dt"]) == [slow]  # what is inferred is not known
     untimed = StepSequence(**{name: slow.get_data_values(name) for name in ("rewards", "observations", "actions")})
     untimed.rollout_info = {"dt": 0.05}
-    assert "take 0.05 s" in told_by(untimed)
-    assert "those at 1 (counted from 0) have none" in told_by(whole[0], logs[1])
-    assert "those at 0 (counted from 0) have none" in told_by(logs[0], whole[1])
+    assert re.search(r"\b0\.05 s", told_by(untimed))
+    assert re.search(r"\bat 1 \(counted from 0\)", told_by(whole[0], logs[1]))
+    assert re.search(r"\bat 0 \(counted from 0\)", told_by(logs[0], whole[1]))
     text, bound = told_by(as_logged(whole[0], actions=100.0 * whole[0].actions)), PendulumEnv().action_space.high[0]
-    assert "'torque' reaches" in text and f"outside of [-{bound:g}, {bound:g}]" in text and "outside: clip" in text
+    assert re.search(rf"'torque' .*\[-{bound:g}, {bound:g}\].*outside: clip", text)
     assert not (tmp_path / "never").exists()
 
 
@@ -547,7 +541,7 @@ def test_a_few_actions_beyond_the_bounds_are_told_and_clocks_need_not_be_exact()
     late = as_logged(other, time=0.02 * np.arange(21) + np.where(np.arange(21) == 15, 0.005, 0.0))
     few = as_logged(seen, actions=np.where(np.arange(20)[:, None] == 7, 9.0, seen.actions))
     bound = PendulumEnv().action_space.high[0]
-    told = rf"'torque' reaches 9, outside of \[-{bound:g}, {bound:g}\], and is outside in 2.5 % of the steps"
+    told = rf"'torque' .*\b9, .*\[-{bound:g}, {bound:g}\], .*\b2\.5 %"
     with pytest.warns(UserWarning, match=told):
         segment_sampler("pend", [few, late], as_prior(PRIOR), options)
 
@@ -609,7 +603,7 @@ def test_a_folder_of_something_else_is_left_as_it_is(tmp_path, monkeypatch) -> N
         folder = tmp_path / name.partition(".")[0]
         folder.mkdir()
         (folder / name).write_text("mine")
-        with pytest.raises(RunExistsError, match=f"not an inference: it holds {name}"):
+        with pytest.raises(RunExistsError, match=re.escape(name)):
             infer("pend", log, {"pole_mass": (0.5, 1.5)}, folder, options)
         assert {path.name: path.read_text() for path in folder.iterdir()} == {name: "mine"}
 
@@ -619,5 +613,5 @@ def test_a_folder_in_which_another_process_infers_is_refused(tmp_path) -> None:
     command = [sys.executable, "-c", code + "print('held', flush=True); sys.stdin.read()", str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stdout.readline() == "held\n"
-        with pytest.raises(RunExistsError, match=f"in use by process {process.pid}"):
+        with pytest.raises(RunExistsError, match=f"process {process.pid}"):
             infer("pend", recordings(1, 12), {"pole_mass": (0.5, 1.5)}, tmp_path, InferenceOptions(hold_out=0))

@@ -646,15 +646,11 @@ def test_a_run_with_other_arithmetic_is_not_trained_further_by_any_way(
 
 def test_restoring_for_an_evaluation_writes_nothing(tmp_path: Path) -> None:
     make_runner(tmp_path / "run").train(2)
-
-    def content() -> dict[str, bytes]:
-        return {str(p): p.read_bytes() for p in (tmp_path / "run").rglob("*") if p.is_file()}
-
-    before = content()
+    before = content_of(tmp_path / "run")
     runner = make_runner(None)
     runner.restore(tmp_path / "run")
     runner.evaluate(runner._source.algo)
-    assert content() == before
+    assert content_of(tmp_path / "run") == before
 
 
 def test_an_interrupt_keeps_the_last_epoch(tmp_path: Path, whole: dict[str, Any]) -> None:
@@ -678,8 +674,13 @@ def test_a_snapshot_without_what_a_runner_needs_is_refused(tmp_path: Path, monke
         make_runner(None).restore(tmp_path / "run")
 
 
+def content_of(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 def test_snapshots_of_others_are_refused(tmp_path: Path) -> None:
     make_runner(tmp_path / "run").train(1)
+    before = content_of(tmp_path / "run")
 
     class OtherLearner(GoalLearner):
         pass
@@ -691,7 +692,7 @@ def test_snapshots_of_others_are_refused(tmp_path: Path) -> None:
     weight = wider._source.algo.policy.weight
     with pytest.raises(SnapshotError, match="same networks and hyperparameters"):
         wider.restore(tmp_path / "run")
-    assert wider._source.algo.policy.weight is weight  # nothing was changed
+    assert wider._source.algo.policy.weight is weight and content_of(tmp_path / "run") == before  # nothing was changed
 
     class Fussy(GoalLearner):
         def fingerprint(self) -> str:

@@ -35,7 +35,7 @@ def check_slots(
     - ``memory``: what was returned never changes afterwards, and changing it changes nothing inside.
     - ``actions``: the actions handed in are not changed.
     - ``history``: a rollout does not depend on what its slot did before.
-    - ``neighbors``: nor on what other slots do, or on which slot it is (e.g. a shared generator).
+    - ``neighbors``: nor on what other slots do, on their resets, or on which slot it is (e.g. a shared generator).
     - ``mask``: a slot that is not active is not stepped; it repeats its observation, with reward 0 and no ending
       (not of a vector environment of others, which steps as a whole).
     - ``time_limit``: reaching the time limit is truncation, not termination.
@@ -156,6 +156,9 @@ class _Kit:
         message = "a rollout depends on the other slots, or on which slot it is in (a shared generator?)"
         for order in (self.everyone, self.everyone[::-1]):
             _compare([reference[i] for i in order], self._roll(order), "neighbors", message)
+        if self.kind != "vector":
+            records = self._roll(self.everyone, again_at=min(3, self.longest - 1))
+            _compare(reference, records, "neighbors", "a rollout depends on the reset of another slot amid it")
 
     def check_mask(self, reference: list[_Record]) -> None:
         if self.kind == "vector":
@@ -201,11 +204,13 @@ class _Kit:
         slots: Slots | None = None,
         pause: bool = False,
         move_at: int | None = None,
+        again_at: int | None = None,
         on_return: Callable[[Any], None] = lambda returned: None,
     ) -> list[_Record]:
         """Run plan ``plan_of[slot]`` in each slot, reset from last to first; ``pause`` freezes some now and then.
 
-        After ``move_at`` steps the rollouts continue in new slots, from their states.
+        After ``move_at`` steps the rollouts continue in new slots, from their states. After ``again_at`` steps the
+        rollout of the last slot begins again.
         """
         env = self.make(len(plan_of)) if slots is None else slots
         order = list(range(len(plan_of)))[::-1]
@@ -216,6 +221,9 @@ class _Kit:
             on_return(first)
             steps = 0
             while True:
+                if steps == again_at:
+                    slot = order[0]
+                    records[slot] = _Record([take_rows(env.reset([slot], [self.plans[plan_of[slot]]]), 0)])
                 active = np.array([not r.ended and len(r.rewards) < self.longest for r in records])
                 if not active.any():
                     return records
