@@ -21,6 +21,9 @@ _chosen: ContextVar[int | None] = ContextVar("physics_threads", default=None)
 Loop = Callable[[Iterator[int]], None]
 """Takes slots until there are none (an IndexError) and works on each."""
 
+_Job = tuple[Loop, Iterator[int], list[threading.Lock]]
+"""A loop, the slots that are left, and a lock of each thread that works on them, which it holds meanwhile."""
+
 
 @contextmanager
 def physics_threads(count: int | None) -> Iterator[None]:
@@ -53,7 +56,7 @@ class PhysicsThreads:
 
     def __init__(self, count: int | None = None) -> None:
         self.count = checked_threads(count)
-        self._jobs: SimpleQueue[tuple[Loop, Iterator[int], SimpleQueue[None]] | None] | None = None
+        self._jobs: SimpleQueue[_Job | None] | None = None
         self._process = 0
 
     def run(self, loop: Loop, slots: Sequence[int]) -> None:
@@ -64,40 +67,50 @@ class PhysicsThreads:
         if helpers < 1:
             loop(waiting)
             return
-        jobs, done = self._helpers(), SimpleQueue[None]()
-        for _ in range(helpers):
-            jobs.put((loop, waiting, done))
+        jobs, working = self._helpers(), list[threading.Lock]()
         try:
-            loop(waiting)
-        finally:
-            for _ in waiting:  # slots are left only if this thread was interrupted
-                pass
-            for _ in range(helpers):
-                done.get()
+            try:
+                for _ in range(helpers):
+                    jobs.put((loop, waiting, working))
+                loop(waiting)
+            finally:  # no thread may step a slot when this call has ended, however it ends
+                _finish(waiting, working)
+        except BaseException:  # Ctrl-C may have come amid the waiting
+            _finish(waiting, working)
+            raise
 
-    def _helpers(self) -> SimpleQueue[tuple[Loop, Iterator[int], SimpleQueue[None]] | None]:
+    def _helpers(self) -> SimpleQueue[_Job | None]:
         """The queue that the other threads read; they do not survive a fork."""
         if self._jobs is None or self._process != os.getpid():
-            jobs: SimpleQueue[tuple[Loop, Iterator[int], SimpleQueue[None]] | None] = SimpleQueue()
+            jobs: SimpleQueue[_Job | None] = SimpleQueue()
+            weakref.finalize(self, _end, jobs, self.count - 1)
             for _ in range(self.count - 1):
                 threading.Thread(target=_serve, args=(jobs,), name="metaroll-physics", daemon=True).start()
-            weakref.finalize(self, _end, jobs, self.count - 1)
             self._jobs, self._process = jobs, os.getpid()
         return self._jobs
 
 
-def _serve(jobs: SimpleQueue[tuple[Loop, Iterator[int], SimpleQueue[None]] | None]) -> None:
+def _finish(waiting: Iterator[int], working: list[threading.Lock]) -> None:
+    """Take the slots that are left, and wait for the threads that work on one; others find none."""
+    for _ in waiting:  # slots are left only if this thread was interrupted
+        pass
+    for lock in working:
+        with lock:
+            pass
+
+
+def _serve(jobs: SimpleQueue[_Job | None]) -> None:
     while (job := jobs.get()) is not None:
-        loop, waiting, done = job
+        loop, waiting, working = job
         del job
-        try:
+        lock = threading.Lock()
+        with lock:
+            working.append(lock)  # before it takes a slot
             loop(waiting)
-        finally:
-            done.put(None)
-            del loop, waiting, done  # nothing must be kept alive while waiting
+        del loop, waiting, working  # nothing must be kept alive while waiting
 
 
-def _end(jobs: SimpleQueue[tuple[Loop, Iterator[int], SimpleQueue[None]] | None], count: int) -> None:
+def _end(jobs: SimpleQueue[_Job | None], count: int) -> None:
     for _ in range(count):
         jobs.put(None)
 
