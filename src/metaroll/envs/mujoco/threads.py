@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from queue import SimpleQueue
+from typing import NamedTuple
 
 __all__ = ["PhysicsThreads", "num_processors", "physics_threads"]
 
@@ -21,8 +22,33 @@ _chosen: ContextVar[int | None] = ContextVar("physics_threads", default=None)
 Loop = Callable[[Iterator[int]], None]
 """Takes slots until there are none (an IndexError) and works on each."""
 
-_Job = tuple[Loop, Iterator[int], list[threading.Lock]]
-"""A loop, the slots that are left, and a lock of each thread that works on them, which it holds meanwhile."""
+
+class _Job(NamedTuple):
+    """What the threads of a call share: its loop, the slots that are left, and an entry of each thread that has begun,
+    and ended, to work on them; ``wake`` gets one after that, too.
+    """
+
+    loop: Loop
+    waiting: Iterator[int]
+    begun: list[None]
+    ended: list[None]
+    wake: SimpleQueue[None]
+
+    def work(self) -> None:
+        """Work on slots in another thread than that of the call."""
+        self.begun.append(None)
+        try:
+            self.loop(self.waiting)
+        finally:
+            self.ended.append(None)
+            self.wake.put(None)
+
+    def finish(self) -> None:
+        """Take the slots that are left, and wait for the threads that work on one; those that come later find none."""
+        for _ in self.waiting:  # slots are left only if this thread was interrupted
+            pass
+        while len(self.ended) < len(self.begun):
+            self.wake.get()
 
 
 @contextmanager
@@ -67,16 +93,16 @@ class PhysicsThreads:
         if helpers < 1:
             loop(waiting)
             return
-        jobs, working = self._helpers(), list[threading.Lock]()
+        jobs, job = self._helpers(), _Job(loop, waiting, [], [], SimpleQueue())
         try:
             try:
                 for _ in range(helpers):
-                    jobs.put((loop, waiting, working))
+                    jobs.put(job)
                 loop(waiting)
             finally:  # no thread may step a slot when this call has ended, however it ends
-                _finish(waiting, working)
+                job.finish()
         except BaseException:  # Ctrl-C may have come amid the waiting
-            _finish(waiting, working)
+            job.finish()
             raise
 
     def _helpers(self) -> SimpleQueue[_Job | None]:
@@ -90,24 +116,10 @@ class PhysicsThreads:
         return self._jobs
 
 
-def _finish(waiting: Iterator[int], working: list[threading.Lock]) -> None:
-    """Take the slots that are left, and wait for the threads that work on one; others find none."""
-    for _ in waiting:  # slots are left only if this thread was interrupted
-        pass
-    for lock in working:
-        with lock:
-            pass
-
-
 def _serve(jobs: SimpleQueue[_Job | None]) -> None:
     while (job := jobs.get()) is not None:
-        loop, waiting, working = job
-        del job
-        lock = threading.Lock()
-        with lock:
-            working.append(lock)  # before it takes a slot
-            loop(waiting)
-        del loop, waiting, working  # nothing must be kept alive while waiting
+        job.work()
+        del job  # nothing must be kept alive while waiting
 
 
 def _end(jobs: SimpleQueue[_Job | None], count: int) -> None:
