@@ -20,6 +20,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -119,9 +120,9 @@ def run(checkout: Path, case: str, seed: int, epochs: int | None) -> float:
     path = os.pathsep.join([str(checkout / "src"), str(HERE)])
     command = [sys.executable, "-W", "ignore", str(HERE / f"{NAME}.py"), "--score", case, "--seed", str(seed)]
     command += [] if epochs is None else ["--epochs", str(epochs)]
-    done = subprocess.run(
-        command, env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True
-    )
+    environ = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    with tempfile.TemporaryDirectory() as folder:  # a training that is stopped leaves its run there
+        done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(f"{case}, seed {seed}, in {checkout} failed:\n{done.stderr}")
     return float(json.loads(done.stdout.splitlines()[-1]))

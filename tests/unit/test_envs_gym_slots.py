@@ -135,11 +135,18 @@ def test_updates_leave_no_trace() -> None:
             old_env.begin += 10
             return old_env
 
+    class Interrupted(InPlace):
+        def __call__(self, old_env: Any = None) -> Any:
+            super().__call__(old_env)
+            raise KeyboardInterrupt
+
     updates = [None, task, TaskNote(), InPlace(), NewEnvUpdate(lambda: Counter(start=5.0)), InPlace(), task, None]
     starts = [0, 2, 0, 10, 5, 10, 2, 0]
     slots = GymSlots(Counter, 1)
     for update, start in zip(updates, starts, strict=True):
         assert slots.reset([0], [plan(0, update)])[0, 0] == start
+        with pytest.raises(KeyboardInterrupt):
+            slots.reset([0], [plan(0, Interrupted())])
     check_slots(
         lambda n: GymSlots(lambda: Counter(start=1.0), n),
         [plan(i, update) for i, update in enumerate(updates)],

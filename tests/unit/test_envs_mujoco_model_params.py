@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from gymnasium.envs.mujoco import half_cheetah_v5
 from gymnasium.spaces import Box
+from interruptions import is_interrupted, last_times
 
 from metaroll import DomainParamUpdate, DomainRandomizer, ParallelRolloutSampler, UniformDomainParam, rollout
 from metaroll.envs.mujoco.library import BOUNDS
@@ -114,6 +115,24 @@ def test_a_stone_falls_with_the_gravity_that_was_drawn():
         fallen = result.observations[-1, 3] - result.observations[0, 3]
         assert -14.8 < gravity < -4.9
         np.testing.assert_allclose(fallen, gravity * 0.01**2 * 20 * 21 / 2, rtol=1e-9)
+
+
+def test_what_was_half_set_is_set_whole_by_the_next_call():
+    """Ctrl-C: values that had been written became the nominal ones, and what MuJoCo computes of them was left out."""
+    modules = ("/mujoco/model_params.py",)
+    values = {"body_mass:arm": 2.5, "dof_damping:hinge": 1.5, "geom_margin:ball": 0.1}
+    env, nominal = Arm(), image(Arm().model)
+    for wanted, other in ((values, {}), ({}, values)):
+        for before in (values, {}, other):
+            set_domain_params(env, before)
+        places = last_times(lambda wanted=wanted: set_domain_params(env, wanted), modules)
+        expected = image(env.model)
+        for at in places:
+            set_domain_params(env, other)
+            assert is_interrupted(lambda wanted=wanted: set_domain_params(env, wanted), at, modules)
+            set_domain_params(env, wanted)
+            assert image(env.model) == expected, at
+    assert expected == nominal
 
 
 def test_every_update_starts_from_the_nominal_values():

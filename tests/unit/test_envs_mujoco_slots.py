@@ -13,6 +13,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from interruptions import is_interrupted, last_times
 
 from metaroll import RolloutEngine, make_slots
 from metaroll.envs.base.simulator_slots import SimulatorSlots
@@ -277,6 +278,53 @@ def test_every_slot_is_worked_on_once() -> None:
         seen.clear()
         threads.run(loop, range(20))
         assert sorted(seen) == list(range(20))
+
+
+def test_no_thread_works_when_a_call_was_interrupted() -> None:
+    at_work: list[int] = []
+
+    def loop(slots: Iterator[int]) -> None:
+        for slot in slots:
+            at_work.append(slot)
+            time.sleep(1e-3)
+            at_work.remove(slot)
+
+    modules, threads = ("/mujoco/threads.py",), PhysicsThreads(3)
+    main = threading.current_thread()
+
+    def run() -> None:
+        threads.run(lambda slots: None if threading.current_thread() is main else loop(slots), range(6))
+
+    run()
+    at = 1
+    while is_interrupted(run, at, modules):
+        assert not at_work, at
+        time.sleep(3e-3)
+        assert not at_work, at
+        at += 1
+    assert at > 12
+
+
+def test_slots_whose_reset_was_interrupted_start_anew() -> None:
+    """Two of them got one simulation: wrong numbers, or the end of the process where two threads stepped it."""
+    modules = ("/base/simulator_slots.py", "/mujoco/simulator.py")
+    plans = [RolloutPlan(i, (4, 0, i), env_update=DomainParamUpdate({"body_mass:torso": 2.0 + i})) for i in range(3)]
+    with physics_threads(1):
+        slots, twin = make_slots("Hopper-v5", 3), make_slots("Hopper-v5", 3)
+    actions, every = np.full((3, 3), 0.5, np.float32), np.ones(3, dtype=bool)
+
+    def shown(slots: Any) -> list[bytes]:
+        return [slots.reset(range(3), plans).tobytes()] + [
+            slots.step(actions, every).observations.tobytes() for _ in range(2)
+        ]
+
+    expected = shown(twin)
+    again = [plan.with_(env_update=DomainParamUpdate({"body_mass:torso": 9.0})) for plan in plans[:2]]
+    assert shown(slots) == expected
+    for at in last_times(lambda: slots.reset([0, 1], again), modules):
+        with np.errstate():  # no signal is handled before the end of a with block, where a line begins
+            assert is_interrupted(lambda: slots.reset([0, 1], again), at, modules)
+        assert shown(slots) == expected, at
 
 
 @pytest.mark.parametrize("count", [0, -1, 1.5, True])

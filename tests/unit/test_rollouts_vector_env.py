@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from engine_envs import Trouble
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from interruptions import is_interrupted, last_times
 from sampler_envs import Oscillator
 from space_envs import nested
 
@@ -235,6 +236,41 @@ def test_errors_speak_of_sub_environments_and_episodes() -> None:
         assert str(caught.value).startswith(text)
         said = str(caught.value).partition("\n")[0]  # the second line has a file of ours
         assert not any(word in said for word in ("rollout", "plan", "on_invalid"))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_after_a_call_that_was_interrupted_or_failed_all_must_be_reset(mode: AutoresetMode) -> None:
+    """Where a reset of some failed, all went on with observations that stayed and rewards of 0; a step was lost."""
+    modules = ("/single/vector_env.py",)
+    env, twin = (SlotsVectorEnv("point-robot", 2, mode, max_episode_steps=2) for _ in range(2))
+    actions = np.zeros((2, 2), np.float32)
+
+    def steps(env: SlotsVectorEnv, count: int) -> list[bytes]:
+        return [env.step(actions)[0].tobytes() for _ in range(count)]
+
+    def some() -> Any:
+        return env.reset(seed=5, options={"reset_mask": np.array([True, False])})
+
+    before = 2 if mode is AutoresetMode.NEXT_STEP else 1  # the step resets, too, where there is autoreset
+    for call in (lambda: steps(env, 1), some):
+        env.reset(seed=3), steps(env, before)
+        for at in last_times(call, modules)[:-1]:  # the last one returns what is whole
+            for each in (env, twin):
+                each.reset(seed=3), steps(each, before)
+            assert is_interrupted(call, at, modules)
+            try:
+                after = steps(env, 1)
+            except gymnasium.error.ResetNeeded:
+                continue
+            assert after == steps(twin, 1), at  # as if it had not been called
+    env = SlotsVectorEnv(Fragile, 2, mode)
+    env.reset(seed=3)
+    with pytest.raises(RolloutError):
+        env.reset(
+            options={"env_updates": [None, DomainParamUpdate({"mass": 13.0})], "reset_mask": np.array([0, 1], bool)}
+        )
+    with pytest.raises(gymnasium.error.ResetNeeded):
+        env.step(np.zeros((2, 1), np.float32))
 
 
 def test_a_closed_one_says_so() -> None:

@@ -74,6 +74,8 @@ class SimulatorRows:
             max_steps: Steps after which each rollout ends at the latest, ``(k,)``; infinity: no such limit.
         """
         simulator, everyone = self.simulator, len(rows) == self.num_rows and bool((rows[:-1] < rows[1:]).all())
+        # Until they have begun: what an error, or Ctrl-C, leaves of them is neither stepped nor released twice.
+        ended, self._waiting[rows], self._all_begun = rows[~self._waiting[rows]], True, False
         if tasks is None and self._is_own:
             constants = self.constants if everyone else rows_at(self.constants, rows)
         else:
@@ -88,7 +90,7 @@ class SimulatorRows:
             self.constants = constants if everyone else with_rows(self.constants, rows, constants)
             self._is_own = own and (everyone or self._is_own)
         if simulator.is_physics and self.state is not None:
-            simulator.release(rows_at(self.state, rows[~self._waiting[rows]]))
+            simulator.release(rows_at(self.state, ended))
         keys = env_keys(seeds)
         with np.errstate(all="ignore"):
             state = self._first_states(seeds, keys, inits, constants)

@@ -87,6 +87,8 @@ class ModelParams:
         """Path -> current value."""
         self.bounds: dict[str, np.ndarray] = {}
         """``BOUNDS`` as they were before any of ``_BOUNDING`` was touched."""
+        self.is_half_set = False
+        """While values are set, and after an interruption (Ctrl-C) of that."""
 
 
 class BoundModelParams:
@@ -150,20 +152,23 @@ class BoundModelParams:
         for entry in entries:
             base = originals[entry.attribute][entry.rows, entry.columns]
             wanted[entry.attribute][entry.rows, entry.columns] = base * entry.value if entry.is_factor else entry.value
-        changed = [name for name in touched if not np.array_equal(wanted[name], self._known(name))]
+        again = self._memory.is_half_set
+        changed = [name for name in touched if again or not np.array_equal(wanted[name], self._known(name))]
         if not self._memory.bounds and any(name in _BOUNDING for name in changed):
             self._memory.bounds = {name: getattr(self._model, name).copy() for name in BOUNDS}
-        for name in changed:
-            self._write(name, wanted[name])
+        self._memory.nominal = originals  # known before the first of them is replaced
         if touched:
             setattr(self._env, _MARK, self._memory)
-        self._memory.nominal = originals
+        self._memory.is_half_set = True
+        for name in changed:
+            self._write(name, wanted[name])
         self._memory.settings = {path: float(value) for path, value in params.items()}
         if any(name not in _UNDERIVED and not name.startswith("opt_") for name in changed):
             compute_again(self._model)
         if any(name in _BOUNDING for name in changed):
             moved = {n: (wanted[n] != originals[n]).any(axis=1) for n in touched if n in _BOUNDING}
             compute_bounds_again(self._model, self._memory.bounds, moved)
+        self._memory.is_half_set = False
 
     # -- paths -------------------------------------------------------------------------------------------------------
 

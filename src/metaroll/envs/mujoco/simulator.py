@@ -199,11 +199,15 @@ class MujocoSimulator(Simulator):
             self._free.append(len(self._simulations))
             self._simulations.append(_Simulation(self.model, self.rules))
         handles, views, constants = [self._free.popleft() for _ in starts], [], []
-        for handle, start, task in zip(handles, starts, tasks.tolist(), strict=True):
-            simulation = self._simulations[handle]
-            simulation.start(task, start[: self._init_qpos.size], start[self._init_qpos.size :])
-            views.append(simulation.views)
-            constants.append({**self.rules.constants(simulation.model), "dt": self._seconds(simulation.model)})
+        try:
+            for handle, start, task in zip(handles, starts, tasks.tolist(), strict=True):
+                simulation = self._simulations[handle]
+                simulation.start(task, start[: self._init_qpos.size], start[self._init_qpos.size :])
+                views.append(simulation.views)
+                constants.append({**self.rules.constants(simulation.model), "dt": self._seconds(simulation.model)})
+        except BaseException:
+            self._free.extend(handles)
+            raise
         return MujocoState(
             np.array(handles, dtype=np.int64),
             {name: np.stack([view[name] for view in views]) for name in views[0]},
@@ -286,14 +290,18 @@ class _Simulation:
     def start(self, task: MujocoTask, qpos: np.ndarray, qvel: np.ndarray) -> None:
         mujoco, data = load_mujoco(), self.data
         self.model = self._base
-        if task.params is not None:
-            own = self._own_model("params")
-            BoundModelParams(own).set(task.params)
-            self.model = own.model
-        elif task.in_model is not None:
-            own = self._own_model("task")
-            self._rules.set_in_model(own.model, task.in_model)
-            self.model = own.model
+        try:
+            if task.params is not None:
+                own = self._own_model("params")
+                BoundModelParams(own).set(task.params)
+                self.model = own.model
+            elif task.in_model is not None:
+                own = self._own_model("task")
+                self._rules.set_in_model(own.model, task.in_model)
+                self.model = own.model
+        except BaseException:
+            self._own = {}  # it may be half changed
+            raise
         mujoco.mj_resetData(self.model, data)
         data.qpos[:], data.qvel[:] = qpos, qvel
         if self.model.na == 0:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from queue import SimpleQueue
+from typing import NamedTuple
 
 __all__ = ["PhysicsThreads", "num_processors", "physics_threads"]
 
@@ -20,6 +21,34 @@ _chosen: ContextVar[int | None] = ContextVar("physics_threads", default=None)
 
 Loop = Callable[[Iterator[int]], None]
 """Takes slots until there are none (an IndexError) and works on each."""
+
+
+class _Job(NamedTuple):
+    """What the threads of a call share: its loop, the slots that are left, and an entry of each thread that has begun,
+    and ended, to work on them; ``wake`` gets one after that, too.
+    """
+
+    loop: Loop
+    waiting: Iterator[int]
+    begun: list[None]
+    ended: list[None]
+    wake: SimpleQueue[None]
+
+    def work(self) -> None:
+        """Work on slots in another thread than that of the call."""
+        self.begun.append(None)
+        try:
+            self.loop(self.waiting)
+        finally:
+            self.ended.append(None)
+            self.wake.put(None)
+
+    def finish(self) -> None:
+        """Take the slots that are left, and wait for the threads that work on one; those that come later find none."""
+        for _ in self.waiting:  # slots are left only if this thread was interrupted
+            pass
+        while len(self.ended) < len(self.begun):
+            self.wake.get()
 
 
 @contextmanager
@@ -53,7 +82,7 @@ class PhysicsThreads:
 
     def __init__(self, count: int | None = None) -> None:
         self.count = checked_threads(count)
-        self._jobs: SimpleQueue[tuple[Loop, Iterator[int], SimpleQueue[None]] | None] | None = None
+        self._jobs: SimpleQueue[_Job | None] | None = None
         self._process = 0
 
     def run(self, loop: Loop, slots: Sequence[int]) -> None:
@@ -64,40 +93,36 @@ class PhysicsThreads:
         if helpers < 1:
             loop(waiting)
             return
-        jobs, done = self._helpers(), SimpleQueue[None]()
-        for _ in range(helpers):
-            jobs.put((loop, waiting, done))
+        jobs, job = self._helpers(), _Job(loop, waiting, [], [], SimpleQueue())
         try:
-            loop(waiting)
-        finally:
-            for _ in waiting:  # slots are left only if this thread was interrupted
-                pass
-            for _ in range(helpers):
-                done.get()
+            try:
+                for _ in range(helpers):
+                    jobs.put(job)
+                loop(waiting)
+            finally:  # no thread may step a slot when this call has ended, however it ends
+                job.finish()
+        except BaseException:  # Ctrl-C may have come amid the waiting
+            job.finish()
+            raise
 
-    def _helpers(self) -> SimpleQueue[tuple[Loop, Iterator[int], SimpleQueue[None]] | None]:
+    def _helpers(self) -> SimpleQueue[_Job | None]:
         """The queue that the other threads read; they do not survive a fork."""
         if self._jobs is None or self._process != os.getpid():
-            jobs: SimpleQueue[tuple[Loop, Iterator[int], SimpleQueue[None]] | None] = SimpleQueue()
+            jobs: SimpleQueue[_Job | None] = SimpleQueue()
+            weakref.finalize(self, _end, jobs, self.count - 1)
             for _ in range(self.count - 1):
                 threading.Thread(target=_serve, args=(jobs,), name="metaroll-physics", daemon=True).start()
-            weakref.finalize(self, _end, jobs, self.count - 1)
             self._jobs, self._process = jobs, os.getpid()
         return self._jobs
 
 
-def _serve(jobs: SimpleQueue[tuple[Loop, Iterator[int], SimpleQueue[None]] | None]) -> None:
+def _serve(jobs: SimpleQueue[_Job | None]) -> None:
     while (job := jobs.get()) is not None:
-        loop, waiting, done = job
-        del job
-        try:
-            loop(waiting)
-        finally:
-            done.put(None)
-            del loop, waiting, done  # nothing must be kept alive while waiting
+        job.work()
+        del job  # nothing must be kept alive while waiting
 
 
-def _end(jobs: SimpleQueue[tuple[Loop, Iterator[int], SimpleQueue[None]] | None], count: int) -> None:
+def _end(jobs: SimpleQueue[_Job | None], count: int) -> None:
     for _ in range(count):
         jobs.put(None)
 

@@ -337,6 +337,9 @@ class _EnvGroup:
             self._foreign.add(update.origin)
             self._drop(slot)
             old = None
+        held = self._held[slot]
+        if held is not None:  # before it is changed: an error amid that, or Ctrl-C, leaves traces, too
+            self._held[slot] = held._replace(update=update)
         return self._install(slot, update(old), update)
 
     def fresh(self, slot: int) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 from scipy.special import ndtr, ndtri
-from scipy.stats import chi2, kstest
 
 __all__ = [
     "central_coverage",
@@ -43,11 +42,15 @@ def sbc_ranks(truths: np.ndarray, draws: np.ndarray) -> np.ndarray:
 
 def uniformity_p_value(fractions: np.ndarray) -> float:
     """P value of the Kolmogorov-Smirnov test that ``fractions (n,)`` are uniform on [0, 1]."""
+    from scipy.stats import kstest  # here: it loads slowly, and most who import this module do not need it
+
     return float(kstest(fractions, "uniform").pvalue)
 
 
 def uniformity_distance(fractions: np.ndarray) -> float:
     """Largest difference of the distribution of ``fractions (n,)`` from the uniform one (Kolmogorov's distance)."""
+    from scipy.stats import kstest
+
     return float(kstest(fractions, "uniform").statistic)
 
 
@@ -72,6 +75,8 @@ def score_p_values(scores: np.ndarray) -> tuple[float, float]:
 
     The sum is normal, the sum of squares chi-square with n degrees of freedom (Cook, Gelman and Rubin 2006, eq. 3).
     """
+    from scipy.stats import chi2
+
     of_mean = 2.0 * ndtr(-abs(scores.sum()) / np.sqrt(len(scores)))
     total = np.square(scores).sum()
     of_spread = 2.0 * min(chi2.cdf(total, len(scores)), chi2.sf(total, len(scores)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 from scipy.spatial.distance import pdist
 from scipy.special import ndtri
-from scipy.stats import chi2, qmc
 
 __all__ = ["matern_frequencies", "median_distance"]
 
@@ -24,6 +23,8 @@ def matern_frequencies(num: int, dim: int, length_scale: float, nu: float, seed:
         nu: Smoothness of the kernel: 2.5 for Matern 5/2.
         seed: Seed of the scrambling.
     """
+    from scipy.stats import chi2, qmc  # here: it loads slowly, and few need it
+
     points = qmc.Halton(dim + 1, rng=np.random.default_rng(seed)).random(num)
     points = np.clip(points, 1e-12, 1.0 - 1e-12)
     return ndtri(points[:, :dim]) * np.sqrt(2.0 * nu / chi2.ppf(points[:, dim:], 2.0 * nu)) / length_scale

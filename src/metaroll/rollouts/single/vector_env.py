@@ -95,14 +95,20 @@ class SlotsVectorEnv(VectorEnv):
             raise ValueError(f"reset_mask must be a bool array ({self.num_envs},) with a True in it, got {mask!r}")
         if not self._begun and not mask.all():
             raise gymnasium.error.ResetNeeded("the first reset must reset all sub-environments")
-        if updates is not None:
-            self._updates = self._checked_updates(updates)
+        updates = self._updates if updates is None else self._checked_updates(updates)
         if states is not None and len(states) != self.num_envs:
             raise ValueError(f"init_state must have one row per sub-environment ({self.num_envs}), got {len(states)}")
-        self._seed(seed, mask)
-        self._start(np.flatnonzero(mask).tolist(), states)
+        seeds, rows = self._checked_seeds(seed), np.flatnonzero(mask).tolist()
+        self._begun = False  # where an environment fails, or Ctrl-C comes amid the call, all are to be reset
+        self._updates = updates
+        for i in rows:
+            own = seeds[i]
+            if own is not None:
+                self._seeds[i], self._episodes[i] = own, 0
+        self._start(rows, states)
+        result = self._observations(), self._reset_infos({}, rows)
         self._begun = True
-        return self._observations(), self._reset_infos({}, np.flatnonzero(mask).tolist())
+        return result
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Take one step everywhere; see the class for what happens after an ending."""
@@ -119,11 +125,10 @@ class SlotsVectorEnv(VectorEnv):
         terminated, truncated = (np.zeros(self.num_envs, dtype=bool) for _ in range(2))
         infos: dict[str, Any] = {}
         stepped = self._live.active
+        self._begun = False  # as in reset
         if stepped.any():
-            self._begun = False  # where an environment fails, all are to be reset
             self._live.advance(1, actions=choices)
-            self._begun, result = True, self._live.last_step
-            assert result is not None
+            result = self._live.last_step
             rewards, terminated, truncated = (
                 np.array(part) for part in (result.rewards, result.terminated, result.truncated)
             )
@@ -139,7 +144,9 @@ class SlotsVectorEnv(VectorEnv):
             started = np.flatnonzero(self._due).tolist()
             self._start(started, None)
             infos = self._reset_infos(infos, started)
-        return self._observations(), rewards, terminated, truncated, infos
+        observations = self._observations()
+        self._begun = True
+        return observations, rewards, terminated, truncated, infos
 
     def render(self) -> tuple[Any, ...] | None:
         """Frames of the sub-environments, where these are a list of environments that render."""
@@ -201,9 +208,10 @@ class SlotsVectorEnv(VectorEnv):
                 raise TypeError(f"env_updates must hold EnvUpdates or None, got {update!r}")
         return list(updates)
 
-    def _seed(self, seed: int | Sequence[int | None] | None, mask: np.ndarray) -> None:
+    def _checked_seeds(self, seed: int | Sequence[int | None] | None) -> list[int | None]:
+        """A seed for each sub-environment; ``None`` where none is given."""
         if seed is None:
-            return
+            return [None] * self.num_envs
         if isinstance(seed, int | np.integer):
             seeds: list[int | None] = [int(seed) + i for i in range(self.num_envs)]
         else:
@@ -213,10 +221,7 @@ class SlotsVectorEnv(VectorEnv):
         for own in seeds:
             if own is not None and (isinstance(own, bool) or not isinstance(own, int | np.integer) or own < 0):
                 raise ValueError(f"seed must hold integers of at least 0 (or None), got {own!r}")
-        for i in np.flatnonzero(mask).tolist():
-            own = seeds[i]
-            if own is not None:
-                self._seeds[i], self._episodes[i] = int(own), 0
+        return [None if own is None else int(own) for own in seeds]
 
     def _start(self, rows: list[int], states: Any) -> None:
         plans = [
