@@ -210,6 +210,7 @@ class SharedPools:
 
     def __init__(self) -> None:
         self._running: dict[tuple[int, PoolTimeouts], _SharedPool] = {}
+        self._known: set[int] = set()
 
     def __getitem__(self, num_workers: int) -> SamplerPool:
         return self.with_timeouts(num_workers, None)
@@ -225,10 +226,17 @@ class SharedPools:
         guards = {guard_pid()} if self._running else set()
         return {worker.pid for pool in self._running.values() for worker in pool.describe_workers()} | guards - {None}
 
+    def without(self, pids: set[int]) -> set[int]:
+        """``pids`` but for those of ``processes``, which are asked for only where there is a new one among them."""
+        if not pids <= self._known:
+            self._known = self.processes()
+        return pids - self._known
+
     def end(self) -> None:
         for pool in self._running.values():
             pool.end()
         self._running.clear()
+        self._known.clear()
 
 
 SHARED_POOLS = SharedPools()
@@ -307,11 +315,10 @@ TELLS_CHILDREN = Path(f"/proc/self/task/{os.getpid()}/children").exists()
 
 def _descendants() -> set[int]:
     """Of this process, workers of shared pools and their guard left out."""
-    shared = SHARED_POOLS.processes()
     if not TELLS_CHILDREN:
-        return {process.pid for process in psutil.Process().children(recursive=True)} - shared
+        return SHARED_POOLS.without({process.pid for process in psutil.Process().children(recursive=True)})
     found: set[int] = set()
-    new = _children_of(os.getpid()) - shared
+    new = SHARED_POOLS.without(_children_of(os.getpid()))
     while new:
         found |= new
         new = set().union(*map(_children_of, new)) - found
@@ -320,9 +327,11 @@ def _descendants() -> set[int]:
 
 def _children_of(pid: int) -> set[int]:
     found: set[int] = set()
-    for path in Path(f"/proc/{pid}/task").glob("*/children"):
-        with contextlib.suppress(OSError):  # the thread, or the process, has ended
-            found.update(map(int, path.read_text().split()))
+    tasks = f"/proc/{pid}/task"
+    with contextlib.suppress(OSError):  # the process has ended
+        for thread in os.listdir(tasks):
+            with contextlib.suppress(OSError), open(f"{tasks}/{thread}/children", "rb") as file:  # the thread has ended
+                found.update(map(int, file.read().split()))
     return found
 
 
