@@ -50,6 +50,7 @@ gc.disable()
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
+    gc.set_threshold(10_000, 20, 20)  # after each 700 new objects, as is usual, it is a twentieth of all time
 
 
 @pytest.fixture(scope="session", autouse=True)
