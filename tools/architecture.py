@@ -1,4 +1,4 @@
-"""The shape of the source: figures, rules and a picture, read from the syntax trees.
+"""The structure of the source: figures, rules and a picture, all from the syntax trees.
 
 Usage: python tools/architecture.py [--check] [--svg docs/architecture.svg] [--source src/metaroll]
        python tools/architecture.py [--counts | --json | --record COMMIT | --lower | --page] [--source src/metaroll]
@@ -14,17 +14,17 @@ TYPE_CHECKING and inside functions. A folder is the package that directly contai
   outside the doors of the package (DOORS).
 - Class hierarchies are at most CLASS_DEPTH deep; a class without a base of metaroll has depth 1. A class is abstract or
   final: if another class of metaroll extends it, it names ABC or Protocol among its bases, has an abstract member, or
-  is a mixin (no base, no ``__init__``), and is never instantiated. Exempt are named tuples and configs, which only list
-  fields, exceptions, and documented constructors, each of which extends a learner.
+  is a mixin (no base, no ``__init__``), and is never instantiated. Named tuples and configs (which only list fields),
+  exceptions, and documented constructors (each of which extends a learner) are exempt.
 - Outside ADAPTERS, literal names are probed (``getattr(x, "name", ...)``, ``hasattr(x, "name")``) fewer than PROBES
   times.
 - The name of an algorithm, in an identifier or a string, occurs only in its own modules, in those that list all
   algorithms (ALGORITHM_LISTS), and in DOCUMENTED names.
 - There is one way for operations that can fail: files are opened, parsed and removed, and processes started, only in
-  the rooms of ONE_WAY; exceptions are listed in ELSEWHERE with their reasons. Names are resolved through imports and
+  the folders of ONE_WAY; exceptions are listed in ELSEWHERE with their reasons. Names are resolved through imports and
   aliases, and count wherever they are mentioned, called or not.
-- No idea of ``counts.py`` occurs in more places than its ceiling in ``counts.json`` allows; ceilings are only lowered.
-- The committed picture is the one that ``--svg`` writes, and docs/counts.md the one that ``--page`` writes.
+- No idea of ``counts.py`` occurs in more places than its ceiling in ``counts.json`` allows. Ceilings are only lowered.
+- The committed picture is the one that ``--svg`` writes, and docs/counts.md is the one that ``--page`` writes.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ CONSTRUCTORS = "metaroll.compat.constructors"
 PROBES = 60
 
 ADAPTERS = {
-    "lab/display/consoles.py": "streams of whoever runs us",
+    "lab/display/consoles.py": "output streams of the calling program",
     "data/compare.py": "values of users: named tuples of any kind",
     "data/data_format.py": "values of users: named tuples of any kind",
     "data/plain_data.py": "values of users: named tuples of any kind",
@@ -85,12 +85,12 @@ ADAPTERS = {
     "rollouts/single/vector_env.py": "the attributes that Gymnasium's VectorEnv passes on",
     "tasks/domain_access.py": "environments of users",
     "tasks/env_copies.py": "environments of users",
-    "tasks/finite_samplers.py": "environments of users and what makes them",
+    "tasks/finite_samplers.py": "environments of users and their constructors",
     "tasks/task_key.py": "tasks of users",
     "tasks/task_sampler.py": "environments of users",
-    "tasks/updates.py": "environments of users and what makes them",
+    "tasks/updates.py": "environments of users and their constructors",
 }
-"""The modules that use objects of classes outside metaroll, with these objects."""
+"""Modules that use objects of classes outside metaroll, with what these objects are."""
 
 ALGORITHM = re.compile(
     r"(?:(?<![A-Za-z])|(?<=[a-z])(?=[A-Z]))(?i:(pearl|maml|promp(?!t)|ppo|epopt|distill|rl2|(?:hill_?)?climbing))"
@@ -117,19 +117,19 @@ CONCRETE_PARENTS = {
     "DictIndexProxy": "documented: a step is a proxy of its sequence with more members",
     "DefaultWorker": "documented: garage's PEARLWorker is a DefaultWorker that also fills a context",
     "MLP": "a documented network; Q functions and encoders save their parameters under the same names",
-    "RobotEnv": "made from the user's own robot files, and the base of Gymnasium's robots",
-    "RealRolloutSamplerForSBI": "documented: recordings come through the sampler of real rollouts",
-    "SampleProcessor": "documented: ProMP's other processors are sample processors",
-    "DiceSampleProcessor": "ProMP's: the DICE processor of many tasks is one",
-    "SimEnv": "documented: made from a model and a task; the systems of the catalog only bind theirs",
-    "SimulatorSlots": "documented SimSlots is it, with the domain parameters of simulated systems",
+    "RobotEnv": "users create it from their own robot files, and Gymnasium's robots extend it",
+    "RealRolloutSamplerForSBI": "documented: the sampler of recordings extends that of real rollouts",
+    "SampleProcessor": "documented: ProMP's other processors extend it",
+    "DiceSampleProcessor": "as in ProMP, the DICE processor for many tasks extends it",
+    "SimEnv": "documented: created from a model and a task, which the systems of the catalog fill in",
+    "SimulatorSlots": "the documented SimSlots adds the domain parameters of simulated systems to it",
 }
-"""Concrete classes that others extend, with reasons; an entry that is not needed is a breach, so the list shrinks."""
+"""Concrete classes that other classes extend, with reasons. An entry that is not needed is a breach."""
 
 UPWARDS = {"tasks/domain_access.py": "metaroll.envs.mujoco.model_params"}
-"""Modules that name a higher one: any environment may hold a model of MuJoCo, which is read through its door.
+"""Modules that name a higher one. Any environment may hold a MuJoCo model, which only that module reads.
 
-The list may only become shorter.
+The list must not become longer.
 """
 
 ONE_WAY = {
@@ -156,40 +156,40 @@ ONE_WAY = {
         r"|concurrent\.futures\.(ProcessPoolExecutor|process(\.\w+)*)|(joblib|loky)(\.\w+)*",
     ),
 }
-"""Operation -> the rooms where it is allowed, and a pattern of names; ``.name`` is a method of any object."""
+"""Operation -> the folders where it is allowed, and a pattern of names; ``.name`` is a method of any object."""
 
-_DESCRIPTOR = "a descriptor of the system, no file of anybody"
+_DESCRIPTOR = "a system descriptor, not a file of a user"
 _OWN_TEXT = "a file of this package"
-_GROWS = "grows in a folder that is renamed when it is whole"
-_KEY = "the key of the user, made once and read without a link; bytes, no format"
-_ZIP = "writes an archive, reproducibly"
+_GROWS = "a file that grows in a folder that is renamed when it is complete"
+_KEY = "the user's key, created once and read without following links; plain bytes"
+_ZIP = "writes a reproducible archive"
 ELSEWHERE = {
     ("lab/cli/main.py", "os.open"): _DESCRIPTOR,
-    ("lab/logs/robot_log.py", "os.open"): "a new log, of which each line is one write",
+    ("lab/logs/robot_log.py", "os.open"): "a new log, in which each line is one write",
     ("data/posteriors/folder.py", "open"): _GROWS,
     ("data/recording_files.py", "zipfile.ZipFile"): _ZIP,
     ("data/recording_files.py", "zipfile.ZipInfo"): _ZIP,
-    ("data/replay/streams.py", "numpy.memmap"): "memory on disk in a file of its own, new and without a name",
+    ("data/replay/streams.py", "numpy.memmap"): "memory in a new temporary file without a name",
     (
         "envs/metaworld/tasks.py",
         "pickle.Unpickler",
-    ): "tasks of Meta-World; it knows arrays and its environments alone",
+    ): "tasks of Meta-World; accepts only arrays and its environments",
     ("lab/real/stopping.py", "os.read"): _DESCRIPTOR,
-    ("rollouts/workers/messages.py", "mmap.mmap"): "a page of memory that a worker shares with its parent",
-    ("rollouts/workers/ray_session.py", "open"): "Ray's own token, 1024 characters, as Ray reads it",
+    ("rollouts/workers/messages.py", "mmap.mmap"): "memory that a worker shares with its parent",
+    ("rollouts/workers/ray_session.py", "open"): "Ray's own token of at most 1024 characters, read as Ray does",
     ("rollouts/workers/transports.py", "os.open"): _DESCRIPTOR,
     ("rollouts/workers/transports.py", "os.read"): _DESCRIPTOR,
     ("training/algorithms/registry.py", ".read_text"): _OWN_TEXT,
     ("lab/display/json_output.py", "os.open"): _DESCRIPTOR,
     ("lab/report/page_parts.py", ".read_text"): _OWN_TEXT,
-    ("training/session/machine.py", ".read_text"): "small files of the system, below /proc and /sys",
-    ("training/store/files.py", "open"): "flushes what safetensors has written to a temporary name",
+    ("training/session/machine.py", ".read_text"): "small system files in /proc and /sys",
+    ("training/store/files.py", "open"): "flushes a temporary file that safetensors has written",
     ("training/store/ownership.py", "os.open"): _KEY,
     ("training/store/ownership.py", "os.read"): _KEY,
     ("training/store/ownership.py", "os.unlink"): _KEY,
     ("training/store/row_files.py", "open"): _GROWS,
 }
-"""(module, name) of exceptions to ONE_WAY -> reason; an entry that is not needed is a breach."""
+"""(module, name) of exceptions to ONE_WAY -> reason. An entry that is not needed is a breach."""
 
 
 # ------------------------------------------------------------------------------------------------ graphs
@@ -204,7 +204,7 @@ def reachable(graph: dict[str, set[str]]) -> dict[str, set[str]]:
 
 
 def cycles(graph: dict[str, set[str]]) -> list[list[str]]:
-    """The groups of nodes that are reachable from one another."""
+    """The groups of nodes that can be reached from one another."""
     closure = reachable(graph)
     groups = {
         tuple(sorted(other for other in closure[node] if node in closure[other]))
@@ -231,7 +231,7 @@ def import_breaches(source: Source) -> Iterator[str]:
                 yield f"folders that import each other: {folder or 'the top'} and {other}"
     into = {(f, o) for f, others in source.folder_imports.items() for o in others if f"{o}/".startswith("lab/")}
     into = {(folder, other) for folder, other in into if folder and not f"{folder}/".startswith("lab/")}
-    yield from (f"{folder} imports {other}: nothing outside lab does" for folder, other in sorted(into))
+    yield from (f"{folder} imports {other}, but nothing outside lab may" for folder, other in sorted(into))
     for folder, modules in sorted(source.folders.items()):
         if len(modules) > MODULES_PER_FOLDER:
             yield f"{folder or 'the top'} has {len(modules)} modules, at most {MODULES_PER_FOLDER}"
@@ -251,7 +251,7 @@ def string_import_breaches(source: Source) -> Iterator[str]:
                 if UPWARDS.get(module.path) == name:
                     needed.add(module.path)
                     continue
-                yield f"{module.path} names {name} in a string, which is in a higher folder"
+                yield f"{module.path} names {name} in a string, but that is in a higher folder"
         for node in module.nodes:
             if isinstance(node, ast.Call) and node.args and ast.unparse(node.func).endswith("import_module"):
                 head = node.args[0].values[0] if isinstance(node.args[0], ast.JoinedStr) else None
@@ -262,7 +262,7 @@ def string_import_breaches(source: Source) -> Iterator[str]:
 
 @dataclass
 class Class:
-    """A class of metaroll: its place, the keys (module, name) of its bases, whether it is abstract, or exempt."""
+    """A class of metaroll: where it is, the keys (module, name) of its bases, and whether it is abstract or exempt."""
 
     where: str
     bases: list[tuple[str, str]]
@@ -271,7 +271,7 @@ class Class:
 
 
 def classes_of(source: Source) -> dict[tuple[str, str], Class]:
-    """(module, name) -> class, for the classes at the top level of modules."""
+    """(module, name) -> class, for all top-level classes."""
     classes = {}
     for module in source.modules.values():
         names: dict[str, tuple[str, str]] = {}
@@ -360,7 +360,7 @@ def algorithm_breaches(source: Source) -> Iterator[str]:
 
 
 def one_way_breaches(source: Source) -> Iterator[str]:
-    """Second ways to read, open, remove and start, and entries of ELSEWHERE that are no longer needed."""
+    """Operations of ONE_WAY in other folders, and entries of ELSEWHERE that are no longer needed."""
     rules = {operation: (rooms, re.compile(names)) for operation, (rooms, names) in ONE_WAY.items()}
     needed: set[tuple[str, str]] = set()
     for module in source.modules.values():
@@ -388,15 +388,15 @@ def breaches(source: Source) -> list[str]:
     counted = probes(source)
     if len(counted) >= PROBES:
         messages.append(
-            f"{len(counted)} probes of literal names outside adapters, fewer than {PROBES} allowed: declare the member "
-            "in the contract with a default:" + "".join(f"\n    {probe}" for probe in counted)
+            f"{len(counted)} probes of literal names outside adapters, where fewer than {PROBES} are allowed; declare "
+            "the member with a default in the contract:" + "".join(f"\n    {probe}" for probe in counted)
         )
     return messages
 
 
 # ------------------------------------------------------------------------------------------------ figures
 def used_once(module: Module) -> int:
-    """Number of private functions and methods that are used in one place only."""
+    """Number of private functions and methods that are used only once."""
     uses = Counter(
         node.id if isinstance(node, ast.Name) else node.attr
         for node in module.nodes
@@ -452,7 +452,7 @@ Place = tuple[float, float, float, float]
 
 
 def rooms_of(source: Source) -> tuple[dict[str, dict[str, int]], dict[str, set[str]]]:
-    """Room -> its folders with their numbers of modules ("" for the room itself); and room -> rooms that it imports."""
+    """Room -> its folders with their numbers of modules ("" for the room itself), and room -> rooms that it imports."""
     rooms: dict[str, dict[str, int]] = {}
     below: dict[str, set[str]] = {}
     for folder, modules in sorted(source.folders.items()):
@@ -461,7 +461,7 @@ def rooms_of(source: Source) -> tuple[dict[str, dict[str, int]], dict[str, set[s
         rooms.setdefault(room, {})[inner] = sum(module.path != "__main__.py" for module in modules)
         others = {other.partition("/")[0] or FOUNDATION for other in source.folder_imports[folder]}
         below.setdefault(room, set()).update(others - {room})
-    # These two export names of other rooms, imported by name when they are used.
+    # These two export names of other rooms, which they import on first use.
     lazy = {"compat", "plugins"} & {module.folder for module in source.modules.values()}
     for room in lazy:
         rooms.setdefault(room, {"": 1})  # the tables of names are in `__init__.py`, which is not counted elsewhere
@@ -472,7 +472,7 @@ def rooms_of(source: Source) -> tuple[dict[str, dict[str, int]], dict[str, set[s
 
 
 def rows_of(below: dict[str, set[str]]) -> list[list[str]]:
-    """Rooms in rows, the highest first: each is just above the highest room that it imports."""
+    """Rooms in rows, from top to bottom; each room is in the row above the highest room that it imports."""
     heights: dict[str, int] = {}
     while len(heights) < len(below):
         known = len(heights)
@@ -502,7 +502,7 @@ def places_of(rooms: dict[str, dict[str, int]], rows: list[list[str]]) -> dict[s
 
 
 def picture(source: Source) -> str:
-    """The rooms as an SVG: a box is above all that it imports; arrows that follow from others are left out."""
+    """The rooms as an SVG. Each box is above all that it imports; arrows that follow from others are left out."""
     rooms, below = rooms_of(source)
     rows = rows_of(below)
     places, closure = places_of(rooms, rows), reachable(below)
@@ -522,7 +522,7 @@ def picture(source: Source) -> str:
 
 
 def _arrow(upper: Place, lower: Place, boxes: Iterable[Place]) -> str:
-    """An arrow from the bottom of one box to the top of another: vertical if they overlap, and around boxes between."""
+    """An arrow from the bottom of a box to the top of another, vertical if they overlap, and around boxes between."""
     left, right = max(upper[0], lower[0]), min(upper[0] + upper[2], lower[0] + lower[2])
     begin = end = (left + right) / 2
     if left >= right:
@@ -543,7 +543,7 @@ def _arrow(upper: Place, lower: Place, boxes: Iterable[Place]) -> str:
 
 
 def _free(x: float, row: Iterable[Place]) -> float:
-    """The nearest horizontal position that is 12 away from every box of a row."""
+    """The nearest horizontal position that is at least 12 away from every box of a row."""
     edges = [(left - 12, left + width + 12) for left, _, width, _ in row]
     open_to = [x, *(edge for pair in edges for edge in pair)]
     return min((p for p in open_to if not any(a < p < b for a, b in edges)), key=lambda p: abs(p - x))
@@ -573,7 +573,7 @@ def main(arguments: Iterable[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="name each breach; exit status 1 if there is one")
     parser.add_argument("--svg", type=Path, help="write the picture of the rooms to this file")
-    parser.add_argument("--source", type=Path, default=SOURCE, help="folder of the package, or of a checkout")
+    parser.add_argument("--source", type=Path, default=SOURCE, help="folder of the package or of a checkout")
     parser.add_argument("--counts", action="store_true", help="print each count, its meaning and its places")
     parser.add_argument("--json", action="store_true", help="print the counts as one JSON object")
     parser.add_argument("--record", metavar="COMMIT", help="store the counts in counts.json under this commit")
@@ -627,7 +627,7 @@ def _committed_breaches(source: Source) -> list[str]:
 
 
 def _count(source: Source, package: Path, args: argparse.Namespace) -> None:
-    """Print, store or write the counts, as the options say."""
+    """Print, store or write the counts, depending on the options."""
     record, known = counts.Record.load(), probes(source)
     if args.lower or args.page:
         if args.lower:
@@ -645,7 +645,7 @@ def _count(source: Source, package: Path, args: argparse.Namespace) -> None:
     elif args.counts:
         cases = counts.where(source, known)
         for name, count in counts.COUNTS.items():
-            print(f"{name}: {count.text(current[name]) or 'not known'}\n  {count.meaning}")
+            print(f"{name}: {count.text(current[name]) or 'unknown'}\n  {count.meaning}")
             print("".join(f"    {case}\n" for case in cases.get(name, ())), end="")
     else:
         for name, value in figures(source, package).items():

@@ -1,8 +1,8 @@
-"""What is counted in the source from commit to commit: each count has a name, a meaning and, if there is one, a bound.
+"""What is counted in the source from commit to commit. Each count has a name, a meaning and, in many cases, a bound.
 
-Counts are about ideas, not about the length of anything. In ``counts.json``, ``ceilings`` are today's figures of the
-counts that are ideas: a larger figure is a breach, and a smaller one lowers the ceiling. ``commits`` are the figures of
-commits that are compared with.
+Bounds are on ideas, not on the length of modules or classes. In ``counts.json``, ``ceilings`` has the current figures
+of the counts that are ideas: a larger figure is a breach, and a smaller one means that the ceiling must be lowered.
+``commits`` has the figures of earlier commits for comparison.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = [
 RECORD = Path(__file__).with_name("counts.json")
 PAGE = Path(__file__).parent.parent / "docs" / "counts.md"
 REVIEWED, BEFORE = "a745dda", "d0fc4bbe"
-"""The commit that the bounds were set on, and the one before the rebuild, which token counts are compared with."""
+"""The commit for which the bounds were set, and the one before the rebuild, to which token counts are compared."""
 TITLES = {
     REVIEWED: f"{REVIEWED}, measured",
     BEFORE: f"before part I ({BEFORE})",
@@ -47,7 +47,10 @@ TITLES = {
     "0221f93b": "after part III (0221f93b)",
     "HEAD": "after part IV",
 }
-"""Commit of the record -> its column on the page. The rebuild had four parts; the last cannot name its own commit."""
+"""Commit of the record -> title of its column on the page.
+
+The rebuild had four parts. The last figures are committed with the source, so their own commit is not known.
+"""
 
 OUTSIDE_CORE = {
     "__main__.py": "lab: the command line",
@@ -56,16 +59,16 @@ OUTSIDE_CORE = {
     "functional/gradients/quantiles.py": "contrib: only TQC uses it",
     "lab/": "lab",
 }
-"""Modules and folders that go to lab, contrib or compat, and are not of the core; the rest is.
+"""Modules and folders that belong to lab, contrib or compat; everything else is the core.
 
-An entry that nothing matches is a breach.
+An entry that matches no module is a breach.
 """
 
 MOVED = {
     "learners/epopt.py": "contrib/epopt.py",
     "learners/off_policy/soft_losses.py": "contrib/discrete_sac.py",
 }
-"""Where modules of the commits that are compared with lay, and where they (or most of their users) lie now."""
+"""Where modules were in the earlier commits, and where they (or most of their users) are now."""
 
 WERE_LAB = (
     "cli/",
@@ -94,7 +97,7 @@ WERE_LAB = (
     "training/session/run_reports.py",
     "training/session/sim2real.py",
 )
-"""Where modules of lab lay in the commits that are compared with."""
+"""Where modules of lab were in the earlier commits."""
 
 READ = {
     "SAC": ("SAC", "learners/"),
@@ -125,11 +128,11 @@ class Count:
 
     Attributes:
         meaning: What is counted, where, and what is left out.
-        reviewed: The figure at a745dda as the review states it; ``None``: it states none.
-        limit: The largest figure allowed at the end of the rebuild; ``None``: there is no bound.
-        share: In place of ``limit``: the largest share of the figure before the rebuild.
-        is_idea: Whether the figure may not become larger from commit to commit.
-        decimals: How many are written.
+        reviewed: The figure that the review gives for a745dda; ``None`` if it gives none.
+        limit: The largest figure allowed at the end of the rebuild; ``None`` if there is no bound.
+        share: Instead of ``limit``: the largest allowed share of the figure before the rebuild.
+        is_idea: Whether the figure must not grow from commit to commit.
+        decimals: Number of decimals that are written.
     """
 
     meaning: str
@@ -140,11 +143,11 @@ class Count:
     decimals: int = 0
 
     def text(self, value: float | None) -> str:
-        """A figure as it is written."""
+        """A figure as text."""
         return "" if value is None else f"{value:,.{self.decimals}f}"
 
     def bound(self, record: Record) -> float | None:
-        """The limit, that of a share computed."""
+        """The limit, computed from ``share`` if that is given."""
         before = record.commits.get(BEFORE, {}).get(_name_of(self))
         return self.limit if self.share is None or before is None else self.share * before
 
@@ -152,14 +155,14 @@ class Count:
 def _read(name: str, files: float, lines: float, limits: tuple[float | None, float | None]) -> dict[str, Count]:
     kind, room = READ[name]
     opened = (
-        f"The module of {room} that defines {kind}, those of {room} that it imports, and so on. Imports count wherever "
-        "they stand; `__init__` does not."
+        f"The module of {room} that defines {kind}, the modules of {room} that it imports, and so on. Imports count "
+        "wherever they are; `__init__` does not count."
     )
     return {
         f"files to read for {name}": Count(opened, files, limits[0], is_idea=True),
-        f"lines to read for {name}": Count(f"All lines of these files ({name}), docstrings too.", lines, limits[1]),
+        f"lines to read for {name}": Count(f"All lines of these files ({name}), with docstrings.", lines, limits[1]),
         f"lines to read for {name}, with formulas": Count(
-            f"The same, with the modules of functional/ that are imported ({name}): what moves there does not go."
+            f"The same, with the imported modules of functional/ ({name}), so that code moved there still counts."
         ),
     }
 
@@ -167,18 +170,21 @@ def _read(name: str, files: float, lines: float, limits: tuple[float | None, flo
 _LEARN = (
     'From `agent("ppo", "Pendulum-v1")` and `.learn` to the first step of the slot loop, the second time in a process'
 )
-_STEP = "The first batch of 64 steps that a new `SAC` draws and the gradient step on it, in a process that has done one"
+_STEP = (
+    "The first batch of 64 steps that a new `SAC` draws and the gradient step on it, in a process that has done this "
+    "once before"
+)
 COUNTS: dict[str, Count] = {
-    "files": Count("Python files of the package, every `__init__.py` too.", 461, 280),
+    "files": Count("Python files of the package, including every `__init__.py`.", 461, 280),
     "classes": Count("Class statements, at any depth.", 813, 540),
     "names in metaroll.__all__": Count("Public names of the top package, without `__version__`.", 288, 180),
-    "code tokens": Count("Tokens without comments, docstrings, indentation and ends of lines.", share=0.88),
+    "code tokens": Count("Tokens without comments, docstrings, indentation and line ends.", share=0.88),
     "code tokens of the core": Count(
-        "The same without lab, contrib, compat and what only these use (listed at the end).", share=0.82
+        "The same without lab, contrib, compat and the modules that only these use (listed at the end).", share=0.82
     ),
-    "code lines": Count("Lines that hold more than a comment or a docstring.", 58700),
+    "code lines": Count("Lines with code, not only a comment or a docstring.", 58700),
     "constructors with 15 or more arguments": Count(
-        "`__init__` with at least 15 named arguments beside `self`; `compat/` is left out.", 15, 4, is_idea=True
+        "`__init__` methods with at least 15 named arguments besides `self`, outside `compat/`.", 15, 4, is_idea=True
     ),
     "perceptrons": Count("", 7, 4, is_idea=True),
     "Adams": Count("", 5, 2, is_idea=True),
@@ -186,10 +192,10 @@ COUNTS: dict[str, Count] = {
     "replay memories": Count("", 2, 1, is_idea=True),
     "setups": Count("", 9, 1, is_idea=True),
     "description classes": Count("", 26, 1, is_idea=True),
-    "second readers, pools and rmtree": Count(
-        "Functions named in a module that read npz, YAML, JSON or Parquet outside `data/doors/`, `ProcessPoolExecutor` "
-        "outside `processes/`, `rmtree` outside `data/folders/`; each counts once for a module. Names are resolved "
-        "through imports.",
+    "readers, pools and rmtree outside their folders": Count(
+        "Uses of functions that read npz, YAML, JSON or Parquet outside `data/doors/`, of `ProcessPoolExecutor` "
+        "outside `processes/`, and of `rmtree` outside `data/folders/`; each function counts once per module. Names "
+        "are resolved through imports.",
         9,
         0,
         is_idea=True,
@@ -205,35 +211,35 @@ COUNTS: dict[str, Count] = {
     **_read("PPO", 9, 2035, (5, 1300)),
     **_read("PEARL", 8, 2514, (6, 1700)),
     **_read("CMA-ES", 5, 799, (None, None)),
-    "files to the first step": Count(f"{_LEARN}: files entered.", 89, 45),
-    "moves to the first step": Count("The same: calls in another file than the call before.", 801, 300),
-    "functions to the first step": Count("The same: functions entered, by file and name.", 497),
+    "files to the first step": Count(f"{_LEARN}: files whose functions are called.", 89, 45),
+    "moves to the first step": Count("The same: calls in another file than the previous call.", 801, 300),
+    "functions to the first step": Count("The same: different functions called, by file and name.", 497),
     "calls to the first step": Count(
-        "The same: all calls but those of comprehensions, generator expressions and lambdas.", 2556
+        "The same: all calls except those of comprehensions, generator expressions and lambdas.", 2556
     ),
-    "files of a gradient step": Count(f"{_STEP}: files entered.", 15, 9),
-    "calls of a gradient step": Count("The same: calls, all that Python makes.", 232, 120),
+    "files of a gradient step": Count(f"{_STEP}: files whose functions are called.", 15, 9),
+    "calls of a gradient step": Count("The same: all Python calls.", 232, 120),
     "x=x keywords": Count("Keyword arguments whose value is the variable of the same name.", 659),
     "identical entries of Args": Count(
-        "First lines of entries below `Args:` that stand more than once in docstrings of classes and functions; each "
-        "place counts.",
+        "First lines of entries below `Args:` that occur more than once in docstrings of classes and functions; each "
+        "occurrence counts.",
         785,
     ),
     "checks and raises, % of code lines": Count(
-        "Lines of code of a `raise`, of an `if` in whose body one stands, of calls of functions whose names begin with "
-        "check_ or require_, and of such functions.",
+        "Code lines of `raise` statements, of each `if` with one in its body, and of functions whose names begin with "
+        "check_ or require_ and of calls of these.",
         11.5,
         decimals=1,
     ),
     "raises per 1,000 code lines": Count("`raise` statements.", 32, decimals=1),
-    "comments, % of code lines": Count("Lines that hold a comment alone.", 0.8, decimals=1),
+    "comments, % of code lines": Count("Lines with only a comment.", 0.8, decimals=1),
     "lines that no documented name reaches": Count(
-        "Lines of functions, classes and assignments at the top of modules that the names in the tables of `compat/` "
-        "do not reach, in however many steps, by names, strings and imports; and all lines of modules of which nothing "
-        "is reached.",
+        "Lines of top-level functions, classes and assignments that cannot be reached from the names in the tables of "
+        "`compat/`, in any number of steps through names, strings and imports; and all lines of modules in which "
+        "nothing is reached.",
         38100,
     ),
-    "the same, % of all lines": Count("Of all lines of the package.", 42, decimals=1),
+    "the same, % of all lines": Count("Their share of all lines of the package.", 42, decimals=1),
 }
 COUNTS |= {
     name: Count(
@@ -247,63 +253,72 @@ COUNTS |= {
 
 
 MISSED = {
-    "files": "tried: (1) modules of 90 lines or fewer with at most one importer put into it: 57, of which eight were "
-    "read and none inlined (generated, named in users' files, loaded by a registry, or a formula with its source); (2) "
-    "all 172 modules under 100 lines inlined, counted: 385 would be left, of a library that does "
-    "what the review counted and more.",
-    "classes": "tried: (1) hill climbing, four epoch loops, nine setups and 25 descriptions became one of each "
-    "(issues before): configs and contracts that replaced them are classes, too; (2) classes without bases and "
-    "`__init__`, which functions might replace: 17, nearly all of them mixins. 267 are dataclasses, 132 named tuples, "
-    "39 errors, 26 protocols.",
-    "code tokens": "tried: (1) one of each idea (perceptron, loop, memory, description, reader), one drawing of "
-    "charts, four functions that tests alone used: thousands of tokens went, and as many came with contracts, views, "
-    "rooms of names and declared state; (2) the 203 pairs that a search for duplicates lists: signatures of protocols "
-    "and documented constructors. What is missing to the bound is as much as all of `lab`, so only features could go.",
-    "code tokens of the core": "tried: (1) learners on configs, declared state and one loop: 62,207 to 46,695 tokens "
-    "(25 % fewer). What they now share came in other rooms: the conformance kits in `testing/` 12,756; configs, state, "
-    "contracts and tables of names at the top and in `configs/` 22,680; bodies, heads and batches in `policies/` and "
-    "`processing/` 7,973. The other rooms changed by 4 % or less; (2) functions and classes that nothing in the "
-    "package uses by name: 96 with 1,577 lines, all of them public, documented or called by a framework, so none went. "
-    "What is missing to the bound is more than all of `envs/` (111,116).",
-    "Adams": "tried: (1) one step for both kinds of arrays, through the moments of `functional/adam.py`: 34 to 39 % of "
-    "the entries equal after one step, and 1.1 to 1.5 times the time; (2) torch's fused step on views: 42 % equal. "
-    "`torch.optim.Adam` itself stays, since documented PEARL takes it as an argument.",
-    "lines to read for SAC": "tried: (1) settings as fields of configs rather than arguments and properties: 3,193 to "
-    "2,297; (2) `learners/base.py` divided, so that only what SAC uses is read, counted: 2,047, by moving alone. "
-    "Without docstrings, comments and blank lines 1,310 are left; 128 comments and shapes of gradient steps joined.",
-    "lines to read for PPO": "tried: (1) as SAC, 2,181 to 1,853; (2) `learners/base.py` divided, counted: 1,684, by "
-    "moving alone. Gradients by hand beside autograd are 496 lines, and 4.7 times as fast.",
-    "lines to read for PEARL": "tried: (1) networks, update and config as pure functions and declared parts: 2,436 to "
-    "2,016; (2) `learners/base.py` divided, counted: 1,715, by moving alone.",
-    "files to the first step": "tried: (1) options in one pass, 110 to 110; (2) `agent()` that builds nothing, and "
-    "`learn` that resolves nothing again: 110; two more came since with rooms. 30 of the files are entered for three "
-    "calls or fewer, each a check or a "
-    "notice; a third is the display and the snapshot.",
-    "moves to the first step": "tried: (1) options in one pass, names of a run's options renamed where files are "
-    "read: 1,340 to 1,021; (2) `agent()` that builds nothing: 852, and `learn` that resolves nothing again: 783, not "
-    "kept, as errors of building would come at `learn`. With 112 files the least is about 111.",
-    "files of a gradient step": "tried: (1) a plain batch cut without `data_format.py`: 15 to 14; (2) products as "
-    "partial functions of torch: 14. The rest are rooms (checks, seeding, replay, formulas), which are not merged.",
-    "calls of a gradient step": "tried: (1) memory of all layers in one call, the kind of a layer chosen once: 313 to "
-    "232; (2) products as partial functions: 204, not kept, as the kernel's seam was not readable any more. Counted is "
-    "the first step of a new learner, which sets up three kernels.",
+    "files": "tried: (1) merging modules of 90 lines or fewer that have at most one importer into that importer: "
+    "there are 57; eight were read and none was merged (they are generated, named in users' files, loaded by a "
+    "registry, or a formula with its source); (2) counting what would be left if all 172 modules under 100 lines were "
+    "merged: 385 files, in a library that does more than the one that the review counted.",
+    "classes": "tried: (1) one class instead of several: hill climbing, four epoch loops, nine setups and 25 "
+    "description classes went in earlier parts, but the configs and contracts that replaced them are classes, too; "
+    "(2) functions instead of classes without bases and `__init__`: there are 17, nearly all of them mixins. 267 "
+    "classes are dataclasses, 132 named tuples, 39 errors and 26 protocols.",
+    "code tokens": "tried: (1) one implementation of each idea (perceptron, loop, memory, description, reader), one "
+    "way to draw charts, and no functions that only tests used: this removed thousands of tokens, but contracts, "
+    "views, tables of public names and declared state added as many; (2) a search for duplicates: its 203 pairs are "
+    "signatures of protocols and documented constructors. The excess is as large as all of `lab`, so only removing "
+    "features would meet the bound.",
+    "code tokens of the core": "tried: (1) learners with configs, declared state and one loop: 62,207 tokens became "
+    "46,695 (25 % fewer), but the code that they now share was added elsewhere: the conformance kits in `testing/` "
+    "(12,756); configs, state, contracts and tables of names at the top and in `configs/` (22,680); bodies, heads and "
+    "batches in `policies/` and `processing/` (7,973). Other folders changed by 4 % or less; (2) a search for "
+    "functions and classes that nothing in the package uses by name: there are 96 with 1,577 lines, all of them "
+    "public, documented or called by a framework, so none was removed. The excess is larger than all of `envs/` "
+    "(111,116).",
+    "Adams": "tried: (1) one step for NumPy and torch, with the moments of `functional/adam.py`: only 34 to 39 % of "
+    "the entries had the same bits after one step, and it took 1.1 to 1.5 times as long; (2) torch's fused step on "
+    "views: 42 % had the same bits. `torch.optim.Adam` itself stays, because the documented PEARL takes it as an "
+    "argument.",
+    "lines to read for SAC": "tried: (1) settings as fields of configs instead of arguments and properties: 3,193 "
+    "became 2,297; (2) counting what splitting `learners/base.py` would give, so that only what SAC uses is read: "
+    "2,047, by moving code alone. 1,310 lines are code. 128 comments with equations and shapes of gradient steps were "
+    "added later.",
+    "lines to read for PPO": "tried: (1) the same as for SAC: 2,181 became 1,853; (2) splitting `learners/base.py` "
+    "would give 1,684, by moving code alone. Gradients by hand take 496 lines, and are 4.7 times as fast as autograd.",
+    "lines to read for PEARL": "tried: (1) networks, update and config as pure functions and declared parts: 2,436 "
+    "became 2,016; (2) splitting `learners/base.py` would give 1,715, by moving code alone.",
+    "files to the first step": "tried: (1) resolving options in one pass: still 110; (2) an `agent()` that builds "
+    "nothing and a `learn` that does not resolve the options again: still 110. Tables of public names added two later. "
+    "30 of the files are entered for three calls or fewer, each a check or a notice; a third of all files belong to "
+    "the display and the snapshot.",
+    "moves to the first step": "tried: (1) resolving options in one pass, with former names replaced where files are "
+    "read: 1,340 became 1,021; (2) an `agent()` that builds nothing: 852, and a `learn` that does not resolve the "
+    "options again: 783. This was not kept, because errors in building would only appear in `learn`. With 112 files, "
+    "about 111 is the minimum.",
+    "files of a gradient step": "tried: (1) splitting a plain batch without `data_format.py`: 15 became 14; (2) "
+    "products as partial functions of torch: still 14. The others are separate modules for good reasons (checks, "
+    "seeding, replay, formulas).",
+    "calls of a gradient step": "tried: (1) allocating the memory of all layers in one call and choosing the kind of a "
+    "layer once: 313 became 232; (2) products as partial functions: 204, not kept, because the interface of the kernel "
+    "was no longer readable. The count is for the first step of a new learner, which sets up three kernels.",
 }
-"""Counts above their bounds: what was tried, the figures it gave, and why the bound is not met."""
+"""Counts above their bounds: two attempts with their figures, and why the bound is not met."""
 
 DIFFERENCES = {
-    "perceptrons": "the review says seven without a list; the rule finds eight modules: four in `functional/`, two in "
-    "`policies/`, `processing/baselines.py` and `learners/off_policy/networks.py`, now in `policies/networks.py`.",
-    "second readers, pools and rmtree": "the review counts some, without a list; the rule counts every module and "
-    "function outside the rooms, of which there were none at a745dda.",
-    '"is it overridden?" tests': "the rule finds two more, in `types.py`, that look into `vars(cls)`.",
-    "files to read for SAC": "the same number, of 18 lines fewer.",
-    "files to read for PEARL": "one more, of 78 lines fewer. PPO: the same number, one line fewer; CMA-ES: equal.",
-    "moves to the first step": "less than 1 % more, as functions and calls; the review does not say what it ran first.",
-    "identical entries of Args": "the review does not say its rule; all lines below `Args:` that are repeated are 884.",
-    "checks and raises, % of code lines": "less by 0.3 points; the review does not say what belongs to a check.",
-    "lines that no documented name reaches": "3.6 % more; the review does not say how a name reaches a line.",
+    "perceptrons": "the review counts seven, but does not list them. The rule matches eight modules: four in "
+    "`functional/`, two in `policies/`, `processing/baselines.py`, and `learners/off_policy/networks.py`, which is "
+    "now in `policies/networks.py`.",
+    "readers, pools and rmtree outside their folders": "the review counts nine, but does not list them. The rule "
+    "counts every pair of a module and a function, and at a745dda these folders did not exist.",
+    '"is it overridden?" tests': "the rule matches two more, in `types.py`, that test `vars(cls)`.",
+    "files to read for SAC": "the same number, with 18 lines fewer.",
+    "files to read for PEARL": "one more, with 78 lines fewer in all. For PPO the number is the same, with one line "
+    "fewer; for CMA-ES both are equal.",
+    "moves to the first step": "less than 1 % more, as for functions and calls. The review does not say what it ran "
+    "before.",
+    "identical entries of Args": "the review does not state its rule. All repeated lines below `Args:` are 884.",
+    "checks and raises, % of code lines": "0.3 points less. The review does not say what counts as a check.",
+    "lines that no documented name reaches": "3.6 % more. The review does not say how a name reaches a line.",
 }
-"""Count -> why its figure at a745dda is not the review's."""
+"""Count -> why its figure at a745dda differs from the review's."""
 
 
 def _name_of(count: Count) -> str:
@@ -312,7 +327,7 @@ def _name_of(count: Count) -> str:
 
 # ------------------------------------------------------------------------------------------------ measuring
 def where(source: Source, probes: Iterable[str]) -> dict[str, list[str]]:
-    """Name of a count -> its cases, for those that have some that can be listed.
+    """Name of a count -> its cases, for counts whose cases can be listed.
 
     Args:
         source: The package.
@@ -321,19 +336,19 @@ def where(source: Source, probes: Iterable[str]) -> dict[str, list[str]]:
     return {
         **{name: finder(source) for name, finder in ideas.IDEAS.items()},
         "constructors with 15 or more arguments": sorted(_large_constructors(source)),
-        "second readers, pools and rmtree": sorted(set(_second_ways(source))),
+        "readers, pools and rmtree outside their folders": sorted(set(_second_ways(source))),
         "literal probes": list(probes),
         **{f"files to read for {name}": _opened(source, name) for name in READ},
     }
 
 
 def measured(source: Source, probes: Iterable[str], package: Path | None = None) -> dict[str, float | None]:
-    """Name of a count -> its figure; ``None`` where it cannot be told.
+    """Name of a count -> its figure; ``None`` if it cannot be determined.
 
     Args:
         source: The package.
         probes: Probes of literal names outside adapters.
-        package: Its folder, to walk through it; ``None``: no walks.
+        package: Its folder, for the walks through it; ``None`` for no walks.
     """
     modules = list(source.modules.values())
     listed = where(source, probes)
@@ -469,12 +484,12 @@ _CHECKS = re.compile(r"_?(check|require)_")
 
 
 def _opened(source: Source, name: str, *more: str) -> list[str]:
-    """Paths of the files that a reader opens for an algorithm, its own first; [] if the class is not there.
+    """Paths of the files that a reader opens for an algorithm, its own first; [] if its class does not exist.
 
     Args:
         source: The package.
         name: The algorithm.
-        more: Rooms beside its own whose modules are opened, too.
+        more: Further rooms whose modules are opened, too.
     """
     kind, room = READ[name]
     roots = [
@@ -495,7 +510,7 @@ def _opened(source: Source, name: str, *more: str) -> list[str]:
 # ------------------------------------------------------------------------------------------------ record, table, page
 @dataclass(frozen=True)
 class Record:
-    """What ``counts.json`` holds: figures of commits, and ceilings of ideas, by name."""
+    """The contents of ``counts.json``: figures of commits, and ceilings of ideas, by name."""
 
     commits: dict[str, dict[str, float | None]]
     ceilings: dict[str, int]
@@ -513,44 +528,44 @@ class Record:
 
 
 def lowered(record: Record, cases: Mapping[str, list[str]]) -> Record:
-    """The record with ceilings of today's figures, where these are smaller or there is none yet."""
+    """The record with ceilings lowered to the current figures, and with those that are new."""
     figures = {name: len(cases[name]) for name, count in COUNTS.items() if count.is_idea}
     return Record(record.commits, {name: min(n, record.ceilings.get(name, n)) for name, n in figures.items()})
 
 
 def ratchet(record: Record, cases: Mapping[str, list[str]]) -> Iterator[str]:
-    """Ideas that stand in more places than the record allows, and ceilings that are too high by now."""
+    """Ideas that occur in more places than the record allows, and ceilings that are now too high."""
     for name, count in COUNTS.items():
         if not count.is_idea:
             continue
         number, ceiling = len(cases[name]), record.ceilings.get(name)
         if not number and name.startswith("files to read"):
-            yield f"{name}: its class is not in its room any more: see READ in tools/counts.py"
+            yield f"{name}: its class is no longer in its room; correct READ in tools/counts.py"
         elif ceiling is None:
             yield f"{name}: there is no ceiling yet: python tools/architecture.py --lower"
         elif number > ceiling:
             listed = "".join(f"\n    {case}" for case in cases[name])
-            yield f"{name}: {number}, at most {ceiling}: use one that is there (docs/counts.md){listed}"
+            yield f"{name}: {number}, at most {ceiling}: use an existing one (docs/counts.md){listed}"
         elif number < ceiling:
             yield f"{name}: {number}, and the ceiling is still {ceiling}: python tools/architecture.py --lower"
 
 
 def is_outside_core(path: str) -> bool:
-    """Whether a module, here or in a commit of before, goes to lab, contrib or compat."""
+    """Whether a module, in this or an earlier commit, belongs to lab, contrib or compat."""
     return MOVED.get(path, path).startswith((*OUTSIDE_CORE, *WERE_LAB))
 
 
 def core_breaches(source: Source) -> Iterator[str]:
-    """Entries of OUTSIDE_CORE that match no module, and of MISSED that are no counts."""
-    yield from (f"{name} is no count: take it out of MISSED" for name in MISSED if name not in COUNTS)
+    """Entries of OUTSIDE_CORE that match no module, and entries of MISSED that are not counts."""
+    yield from (f"{name} is not a count: remove it from MISSED" for name in MISSED if name not in COUNTS)
     paths = [module.path for module in source.modules.values()]
     for entry in OUTSIDE_CORE:
         if not any(path.startswith(entry) for path in paths):
-            yield f"there is no {entry} any more: take it out of OUTSIDE_CORE"
+            yield f"{entry} no longer exists: remove it from OUTSIDE_CORE"
 
 
 def table(record: Record, figures: Mapping[str, float | None]) -> str:
-    """The counts of the source beside those of a745dda, and their bounds."""
+    """The counts of the source next to those of a745dda, with their bounds."""
     reviewed = record.commits.get(REVIEWED, {})
     rows: list[tuple[str, ...]] = [("count", f"{REVIEWED}, review", REVIEWED, "now", "at most")]
     for name, count in COUNTS.items():
@@ -572,17 +587,17 @@ _PAGE_HEAD = """# What is counted
 
 Written by `python tools/architecture.py --page`; `make lint` fails when it is out of date.
 
-A review of the source at commit a745dda set bounds on what stands in the code more than once. `tools/architecture.py`
-prints today's figures; `--counts` lists where each idea stands, `--json` prints one object, `--source` takes another
-checkout, `--record` keeps its figures. The length of a module or a class has no limit.
+A review of the source at commit a745dda set bounds on ideas that the code implements more than once.
+`tools/architecture.py` prints the current figures; `--counts` lists where each idea occurs, `--json` prints one object,
+`--source` counts another checkout, and `--record` stores its figures. The length of modules and classes has no limit.
 
-A ceiling is the figure of today, and `make lint` holds it: an idea may not stand in one place more. Where it stands in
-one place less, `--lower` lowers the ceiling. Files and calls of a walk depend on Python's version, here 3.11.
+A ceiling is the current figure, and `make lint` enforces it: an idea must not occur in one more place. If you removed a
+place, `--lower` lowers the ceiling. Files and calls of a walk depend on the version of Python, here 3.11.
 """
 
 
 def page(record: Record) -> str:
-    """``docs/counts.md``: what each count means, and its figures at the commits of the record."""
+    """The text of ``docs/counts.md``: each count with its figures at the commits of the record, and its meaning."""
     titles = [TITLES.get(commit, commit) for commit in record.commits]
     head = ["count", f"{REVIEWED}, review", *titles, "ceiling", "at most"]
     lines = [
@@ -594,12 +609,12 @@ def page(record: Record) -> str:
         values = [count.reviewed, *(figures.get(name) for figures in record.commits.values())]
         values += [record.ceilings.get(name), count.bound(record)]
         lines.append("| " + " | ".join([name, *(count.text(value) for value in values)]) + " |")
-    lines += ["", "## What each means", ""]
+    lines += ["", "## What each count means", ""]
     lines += [f"- **{name}**: {count.meaning}" for name, count in COUNTS.items()]
     lines += ["", "## Bounds that are missed", ""]
     lines += [f"- **{name}**: {why}" for name, why in MISSED.items()]
-    lines += ["", "## Where figures differ from the review's", ""]
+    lines += ["", "## Where figures differ from those of the review", ""]
     lines += [f"- **{name}**: {why}" for name, why in DIFFERENCES.items()]
-    lines += ["", "## What is not of the core", "", "| modules | why |", "|---|---|"]
+    lines += ["", "## What does not belong to the core", "", "| modules | why |", "|---|---|"]
     lines += [f"| `{path}` | {why} |" for path, why in OUTSIDE_CORE.items()]
     return "\n".join([*lines, ""])

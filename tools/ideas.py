@@ -1,7 +1,7 @@
-"""Ideas that stand in a package more than once: finders that read all of the source, so that a new one cannot hide.
+"""Finders of ideas that a package may implement more than once. They read all of the source, so no copy is missed.
 
-Each finder is a rule about syntax, stated in its docstring, and gives one line of text per find: where it is, and what.
-No rule has exemptions today; one that needs any lists them with reasons, and refuses entries that nothing needs.
+Each finder is a syntactic rule, stated in its docstring, and returns one line of text per match: where it is, and what.
+The only exemption is the one in ``replay_memories``; its docstring gives the reason.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ _SAME_ROWS = ("reshape", "view", "contiguous", "clone", "copy", "squeeze", "unsq
 _LIST_METHODS = ("append", "insert")
 _IN_PLACE = ("mul_", "sub_", "add_", "div_")
 _OPERATIONS = {ast.Call, ast.BinOp, ast.AugAssign}
-"""What may be a product, an activation or a square; most nodes are none of these."""
+"""Types of nodes that can be a product, an activation or a square; most nodes are of other types."""
 
 
 def perceptrons(source: Source) -> list[str]:
-    """Modules that pass rows, forward or backward, through layers of a perceptron by hand.
+    """Modules that compute forward or backward passes through the layers of a perceptron by hand.
 
-    A pass: in one function, something that a matrix product (``@``, matmul, mm, addmm, linear, a helper of ours that
-    consists of them, a loop's ``layer``) has given goes through an activation or is multiplied with the derivative of
-    one, and then into another product; a second round of the same loop counts. An activation: a function of such a
-    name, a floor of 0 (``maximum(x, 0)``, ``clamp(min=0)``, ``where(x > 0, x, ...)``, ``x[x < 0] = 0``), or a function
-    of ours that returns nothing but one. A function that returns what it has activated is a layer, as is a method for
-    its module. ``torch.nn.Sequential`` is no pass, nor are products without an activation between them, or a cell with
-    gates, which mixes what it has activated. Not seen: products as sums of elementwise ones, activations written out
-    (``x / (1 + abs(x))``) or that cut on both sides (as actions are), rows in dicts, lambdas, and objects of another
-    module that are called as layers under other names.
+    A pass is a function in which the result of a matrix product (``@``, matmul, mm, addmm, linear, a helper of the
+    package that computes one, a ``layer`` in a loop) goes through an activation, or is multiplied by the derivative of
+    one, and then into another product, which may be that of the next iteration of a loop. An activation is a function
+    with such a name, a lower bound of 0 (``maximum(x, 0)``, ``clamp(min=0)``, ``where(x > 0, x, ...)``,
+    ``x[x < 0] = 0``), or a function of the package that only returns one of these. A function that returns the
+    activated result is a layer, and so is a method within its module. Not passes: ``torch.nn.Sequential``, products
+    without an activation between them, and gated cells, which mix activated values. Not detected: products written as
+    sums of elementwise products, activations written out (``x / (1 + abs(x))``) or clipped on both sides (as actions
+    are), rows in dicts, lambdas, and layers of another module that are called by other names.
     """
     helpers = {
         (module.name, node.name)
@@ -62,15 +62,18 @@ def perceptrons(source: Source) -> list[str]:
         for node in module.tree.body
         if isinstance(node, _Function) and any(_is_primitive_product(inner) for inner in walk(node))
     }
-    curves = {
-        (module.name, node.name) for module in source.modules.values() for node in _functions(module) if _is_curve(node)
+    activation_functions = {
+        (module.name, node.name)
+        for module in source.modules.values()
+        for node in _functions(module)
+        if _is_activation_function(node)
     }
     known: dict[str, _Names] = {}
     layers: set[tuple[str, str]] = set()
     for module in source.modules.values():
         products = _known_as(module, source, helpers)
         products -= {name for name in products if _ACTIVATION.fullmatch(name)}
-        activations = _assigned_from(module, _ACTIVATION.fullmatch) | _known_as(module, source, curves)
+        activations = _assigned_from(module, _ACTIVATION.fullmatch) | _known_as(module, source, activation_functions)
         known[module.name] = names = _Names(products, activations)
         names.products |= _assigned_from(module, names.products.__contains__)
         methods = {inner for node in module.nodes if isinstance(node, ast.ClassDef) for inner in node.body}
@@ -80,7 +83,7 @@ def perceptrons(source: Source) -> list[str]:
     for module in source.modules.values():
         names = known[module.name]
         names.layers = _known_as(module, source, layers)
-        passes = [node.name for node in _functions(module) if _Pass(names).is_one(node)]
+        passes = [node.name for node in _functions(module) if _PassFinder(names).finds_pass(node)]
         if passes:
             texts.append(f"{module.path}: {', '.join(passes)}")
     return texts
@@ -91,7 +94,7 @@ def _functions(module: Module) -> list[_Function]:
 
 
 def _known_as(module: Module, source: Source, members: set[tuple[str, str]]) -> set[str]:
-    """Names by which a module calls ``members`` (module, name), its own and those that it imports."""
+    """Names by which a module calls ``members`` (module, name), whether it defines or imports them."""
     imported = {
         alias.asname or alias.name
         for node in module.nodes
@@ -102,8 +105,8 @@ def _known_as(module: Module, source: Source, members: set[tuple[str, str]]) -> 
     return imported | {name for home, name in members if home == module.name}
 
 
-def _is_curve(function: _Function) -> bool:
-    """Whether it returns an activation of an argument, and does nothing else."""
+def _is_activation_function(function: _Function) -> bool:
+    """Whether a function only returns an activation of an argument."""
     statements = [node for node in function.body if not (isinstance(node, ast.Expr) and _is_text(node.value))]
     if len(statements) != 1 or not isinstance(statements[0], ast.Return):
         return False
@@ -120,7 +123,7 @@ def _is_primitive_activation(node: ast.AST | None) -> TypeGuard[ast.Call]:
 
 
 def _is_floor(call: ast.Call) -> bool:
-    """``maximum(x, 0)``, ``maximum(x, 0.1 * x)``, ``x.clamp(min=0)``, ``where(x > 0, x, 0)``; no floor of 1e-8."""
+    """``maximum(x, 0)``, ``maximum(x, 0.1 * x)``, ``x.clamp(min=0)``, ``where(x > 0, x, 0)``; not a bound of 1e-8."""
     parts = _parts(call)
     if not _FLOOR.fullmatch(_called(call)):
         return False
@@ -137,7 +140,7 @@ def _is_floor(call: ast.Call) -> bool:
 
 
 def _is_zero(node: ast.AST) -> bool:
-    """0, or an array or a tensor of it."""
+    """Whether it is 0, or an array or a tensor of zeros."""
     if isinstance(node, ast.Constant):
         return node.value == 0 and not isinstance(node.value, bool)
     if not isinstance(node, ast.Call):
@@ -146,9 +149,9 @@ def _is_zero(node: ast.AST) -> bool:
 
 
 def _returned(function: _Function, names: _Names) -> set[str]:
-    """What a function returns, "product" or "activated", unless it is a pass: who calls a perceptron is its user."""
-    follower = _Pass(names)
-    return set() if follower.is_one(function) else follower.returned
+    """What a function returns, "product" or "activated"; nothing if it is a pass, since its callers only use it."""
+    finder = _PassFinder(names)
+    return set() if finder.finds_pass(function) else finder.returned
 
 
 def _is_primitive_product(node: ast.AST) -> bool:
@@ -158,7 +161,7 @@ def _is_primitive_product(node: ast.AST) -> bool:
 
 
 def _called(node: ast.Call) -> str:
-    """The last name of what is called, "" if it has none."""
+    """The last part of the name of the called function, "" if it has no name."""
     return node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
 
 
@@ -171,8 +174,8 @@ def _mentions(node: ast.AST, matches: Callable[[str], object]) -> bool:
 
 
 def _assigned_from(module: Module, matches: Callable[[str], object]) -> set[str]:
-    """Names and attributes that a function of a matching name is given to: ``apply, _ = _ACTIVATIONS[name]``."""
-    taken: set[str] = set()
+    """Names and attributes to which a function with a matching name is assigned: ``apply, _ = _ACTIVATIONS[name]``."""
+    names: set[str] = set()
     for node in module.nodes:
         if not isinstance(node, ast.Assign) or len(node.targets) != 1:
             continue
@@ -190,23 +193,23 @@ def _assigned_from(module: Module, matches: Callable[[str], object]) -> set[str]
             )
             head = value.value if isinstance(value, ast.Subscript) else value
             if is_choice and _mentions(head, matches):
-                taken |= {
+                names |= {
                     inner.id if isinstance(inner, ast.Name) else inner.attr
                     for inner in walk(part)
                     if isinstance(inner, ast.Name | ast.Attribute) and isinstance(inner.ctx, ast.Store)
                 }
-    return taken - {"_"}
+    return names - {"_"}
 
 
 class _Names:
-    """Which names are those of products and of activations in a module, beside the usual ones."""
+    """The names of products and activations in a module, beyond the usual ones."""
 
     def __init__(self, products: set[str], activations: set[str]) -> None:
         self.products, self.activations = products, activations
         self.methods: set[str] = set()
-        """Those of the module that return a product."""
+        """Methods of the module that return a product."""
         self.layers: set[str] = set()
-        """Functions that return what they have activated, of a product that they have made."""
+        """Functions that compute a product, and return it activated."""
 
     def is_layer(self, node: ast.AST) -> bool:
         return isinstance(node, ast.Call) and _called(node) in self.layers
@@ -219,22 +222,22 @@ class _Names:
         return _is_primitive_activation(node) or (isinstance(node, ast.Call) and _called(node) in self.activations)
 
 
-class _Pass:
-    """Follows, statement by statement and loops twice, what a product has given, and what an activation of that."""
+class _PassFinder:
+    """Tracks the results of products, and activations of these, through statements; loops are followed twice."""
 
     def __init__(self, names: _Names) -> None:
         self._names = names
         self._products: set[str] = set()
         self._activated: set[str] = set()
         self._masks: set[str] = set()
-        self._is_one = False
+        self._has_pass = False
         self.returned: set[str] = set()
-        """What kinds of values the function returns."""
+        """The kinds of values that the function returns."""
 
-    def is_one(self, function: _Function) -> bool:
-        if self._has_product(function):  # else nothing can have come from one
+    def finds_pass(self, function: _Function) -> bool:
+        if self._has_product(function):  # otherwise there is nothing to track
             self._block(function.body)
-        return self._is_one
+        return self._has_pass
 
     def _has_product(self, function: _Function) -> bool:
         return any(
@@ -251,7 +254,7 @@ class _Pass:
             inner = [node for block in blocks for node in block]
             for node in ast.iter_child_nodes(statement):
                 if node not in inner and isinstance(node, ast.expr):
-                    self._look(node, isinstance(statement, ast.Expr))
+                    self._inspect(node, isinstance(statement, ast.Expr))
             if isinstance(statement, ast.Assign):
                 for target in statement.targets:
                     self._assign(target, statement.value)
@@ -266,13 +269,13 @@ class _Pass:
             for block in blocks * rounds:
                 self._block(block)
 
-    def _look(self, expression: ast.expr, is_alone: bool) -> None:
-        """Note products of what is activated, what is activated in place, and what a list is given."""
+    def _inspect(self, expression: ast.expr, is_alone: bool) -> None:
+        """Note products of activated values, activations in place, and values that are added to a list."""
         for node in walk(expression):
             if type(node) not in _OPERATIONS:
                 continue
             if self._names.is_product(node) and any(self._kind(part) == "activated" for part in _parts(node)):
-                self._is_one = True
+                self._has_pass = True
             if is_alone and self._names.is_activation(node):
                 for part in _parts(node):  # np.tanh(x, out=x), inputs.append(apply(rows))
                     key = _key(part)
@@ -316,11 +319,11 @@ class _Pass:
         if isinstance(statement.op, ast.Mult) and key in self._products and self._is_slope(statement.value):
             self._activated.add(key)
         elif isinstance(statement.op, ast.MatMult):
-            self._is_one |= key in self._activated
+            self._has_pass |= key in self._activated
             self._products.add(key)
 
     def _kind(self, node: ast.AST) -> str | None:
-        """What an expression is: "product", "activated" or neither."""
+        """The kind of an expression: "product", "activated" or neither."""
         if isinstance(node, ast.NamedExpr):
             return self._kind(node.value)
         if self._names.is_layer(node):
@@ -361,7 +364,7 @@ class _Pass:
 
 
 def _parts(node: ast.AST) -> list[ast.expr]:
-    """What a call or an operator is given, the object of a method included."""
+    """The operands of a call or an operator, including the object of a method."""
     if isinstance(node, ast.BinOp):
         return [node.left, node.right]
     assert isinstance(node, ast.Call)
@@ -374,7 +377,7 @@ def _key(node: ast.AST) -> str | None:
 
 
 def _is_slope(node: ast.AST) -> bool:
-    """Whether it is the derivative of an activation: ``x > 0``, ``1 - x * x``, or something of that name."""
+    """Whether it is the derivative of an activation: ``x > 0``, ``1 - x * x``, or a name such as ``slope``."""
     if isinstance(node, ast.Compare):
         return True
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _SAME_ROWS:
@@ -386,13 +389,13 @@ def _is_slope(node: ast.AST) -> bool:
 
 # ------------------------------------------------------------------------------------------------ Adams
 def adams(source: Source) -> list[str]:
-    """Functions that take Adam's step by hand, and torch's own, which counts once however many modules use it.
+    """Functions that take Adam's step by hand, and torch's own Adam, which counts once however many modules use it.
 
-    By hand: a function with two factors ``1 - beta``, or two moving averages, a square and a root that is divided by or
-    returned; or one that calls a function of torch below its optimizers (``torch._fused_adam_``). A moving average:
-    ``x = a * x + b * y``; a sum of two products with numbers that add up to 1, also under names of the module; what is
-    multiplied and added to in place; a lerp. So means and variances that follow a stream and divide by a root count,
-    too. Not seen: a step that is divided among functions of which none has both averages and the square.
+    By hand means a function with two factors ``1 - beta`` or two moving averages, a square, and a root that it divides
+    by or returns; or one that calls the functions below torch's optimizers (``torch._fused_adam_``). A moving average
+    is ``x = a * x + b * y``; a sum of two products with numbers, or constants of the module, that add up to 1; a
+    multiplication and an addition in place; or a lerp. Running means and variances that divide by a root therefore
+    count, too. Not detected: a step that is split into functions none of which has both the averages and the square.
     """
     texts, users = [], []
     for module in source.modules.values():
@@ -447,7 +450,7 @@ def _is_square(node: ast.AST) -> bool:
 
 
 def _uses_root(nodes: list[ast.AST]) -> bool:
-    """Whether a root is divided by, or returned for the caller to divide by."""
+    """Whether there is a division by a root, or a root is returned for the caller to divide by."""
     roots: set[str] = set()
     for node in nodes:
         if isinstance(node, ast.Call) and _called(node) in ("sqrt", "_foreach_sqrt"):
@@ -479,37 +482,37 @@ def _uses_root(nodes: list[ast.AST]) -> bool:
 
 
 def _averages(nodes: list[ast.AST], constants: Mapping[str, float]) -> int:
-    """How many moving averages there are."""
-    found: set[ast.AST] = set()
+    """The number of moving averages."""
+    averages: set[ast.AST] = set()
     changed: dict[str, set[str]] = {"mul": set(), "add": set()}
     for node in nodes:
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add) and _has_shares(node, constants):
-            found.add(node)
+            averages.add(node)
         elif isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.BinOp):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            if any(_keeps(ast.unparse(target), node.value) for target in targets):
-                found.add(node.value)
+            if any(_is_average_update(ast.unparse(target), node.value) for target in targets):
+                averages.add(node.value)
         elif isinstance(node, ast.AugAssign):
             target = ast.unparse(node.target)
             if isinstance(node.op, ast.Mult):
                 changed["mul"].add(target)
             elif isinstance(node.op, ast.Add):
                 changed["add"].add(target)
-                found |= {node} if _comes_nearer(target, node.value) else set()
+                averages |= {node} if _moves_towards(target, node.value) else set()
         elif isinstance(node, ast.Call):
             name = _called(node)
             if re.fullmatch(r"(_foreach_)?lerp_?", name):
-                found.add(node)
+                averages.add(node)
             elif match := re.fullmatch(r"(?:_foreach_)?(mul|add)(?:cmul)?_|(mul|add)(?:tiply)?", name):
                 out = [keyword.value for keyword in node.keywords if keyword.arg == "out"]
                 place = _place(node) if name.endswith("_") else out[0] if out else None
                 if place is not None:
                     changed[match[1] or match[2]].add(ast.unparse(place))
-    return len(found) + len(changed["mul"] & changed["add"])
+    return len(averages) + len(changed["mul"] & changed["add"])
 
 
 def _place(node: ast.expr) -> ast.expr:
-    """What a call in place writes to: ``v`` of ``v.mul_(b).add_(g)``, and of ``torch._foreach_mul_(v, b)``."""
+    """The target of a call in place: ``v`` of ``v.mul_(b).add_(g)``, and of ``torch._foreach_mul_(v, b)``."""
     while isinstance(node, ast.Call) and _called(node).endswith("_"):
         if _called(node).startswith("_foreach") and node.args:
             return node.args[0]
@@ -528,17 +531,17 @@ def _has_shares(total: ast.BinOp, constants: Mapping[str, float]) -> bool:
     return min(shares) > 0.0 and math.isclose(sum(shares), 1.0)
 
 
-def _keeps(target: str, value: ast.BinOp) -> bool:
+def _is_average_update(target: str, value: ast.BinOp) -> bool:
     """Whether ``target = value`` is ``x = a * x + b * y`` or ``x = x + b * (y - x)``."""
     if not isinstance(value.op, ast.Add):
         return False
     terms = [[ast.unparse(factor) for factor in _factors(term)] for term in (value.left, value.right)]
-    if any(terms[k] == [target] and _comes_nearer(target, (value.right, value.left)[k]) for k in (0, 1)):
+    if any(terms[k] == [target] and _moves_towards(target, (value.right, value.left)[k]) for k in (0, 1)):
         return True
     return all(len(factors) > 1 for factors in terms) and sum(target in factors for factors in terms) == 1
 
 
-def _comes_nearer(target: str, change: ast.expr) -> bool:
+def _moves_towards(target: str, change: ast.expr) -> bool:
     """Whether a change is ``b * (y - x)``, of x."""
     return len(_factors(change)) > 1 and any(
         isinstance(factor, ast.BinOp) and isinstance(factor.op, ast.Sub) and ast.unparse(factor.right) == target
@@ -548,7 +551,7 @@ def _comes_nearer(target: str, change: ast.expr) -> bool:
 
 def _constants(module: Module) -> dict[str, float]:
     """Numbers at the top of a module, by name."""
-    found: dict[str, float] = {}
+    constants: dict[str, float] = {}
     for node in module.tree.body:
         if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
@@ -556,14 +559,14 @@ def _constants(module: Module) -> dict[str, float]:
                 names = target.elts if isinstance(target, ast.Tuple) else [target]
                 values = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
                 for name, value in zip(names, values, strict=False):
-                    number = _number(value, found)
+                    number = _number(value, constants)
                     if isinstance(name, ast.Name) and number is not None:
-                        found[name.id] = number
-    return found
+                        constants[name.id] = number
+    return constants
 
 
 def _number(node: ast.AST, constants: Mapping[str, float]) -> float | None:
-    """The value of a number, of the name of one, of a difference or a ratio of such; ``None`` for all else."""
+    """The value of a number, of a named one, or of a difference or ratio of these; ``None`` for anything else."""
     if isinstance(node, ast.Constant):
         return node.value if isinstance(node.value, int | float) else None
     if isinstance(node, ast.Name):
@@ -580,7 +583,7 @@ def _number(node: ast.AST, constants: Mapping[str, float]) -> float | None:
 
 
 def _power(node: ast.AST) -> float | None:
-    """The exponent, where it is a number, of ``x ** n``, ``x.pow(n)`` or ``np.power(x, n)``."""
+    """The exponent of ``x ** n``, ``x.pow(n)`` or ``np.power(x, n)``, if it is a number."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
         return _number(node.right, {})
     if isinstance(node, ast.Call) and re.fullmatch(r"(float_)?pow(er)?_?", _called(node)) and node.args:
@@ -613,12 +616,12 @@ _LOOPS = {ast.Call, ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp,
 
 
 def epoch_loops(source: Source) -> list[str]:
-    """Loops that learn over epochs: what goes over ``step_epochs()``, or over epochs or iterations and collects in it.
+    """Loops over the epochs of training: loops over ``step_epochs()``, and those that collect data in each epoch.
 
-    The second: the loop's variable, what it goes over, or what a ``while`` tests or counts up, is named after epochs,
-    iterations or generations, and its body calls something that collects (obtain_samples, advance, collect, train_once
-    ...). A loop within one of these is a part of it. A call of ``step_epochs()`` outside of a ``for`` counts as one.
-    Not seen: loops in which nothing has such a name, and functions that call themselves.
+    In the second kind, the variable of the loop, its iterable, or what a ``while`` tests or counts is named after
+    epochs, iterations or generations, and the body calls a function that collects (obtain_samples, advance, collect,
+    train_once ...). Loops inside such a loop are part of it. A call of ``step_epochs()`` outside a ``for`` counts as a
+    loop. Not detected: loops without such a name, and recursion.
     """
     texts = []
     for module in source.modules.values():
@@ -651,13 +654,14 @@ def _is_epoch_loop(loop: ast.AST) -> TypeGuard[ast.expr | ast.stmt]:
 def replay_memories(source: Source) -> list[str]:
     """Classes that store steps up to a capacity and draw from them.
 
-    One is made with a capacity or a number of steps, and has a method that adds (add, store, append, push, extend,
-    insert, new_paths) and one that draws (sample, draw). What makes memories of another of these classes is their user.
-    ``PathBuffer``, of which PEARL has two for each task, is exempt: a transition is one row there, and a draw copies
-    rows to the batch. The store of off-policy learners has each observation once, so that one draw is five gathers.
-    Tried both ways, it drew the same transitions (until it was full: the end of a path takes a row, too) in three times
-    the time as a stream for each task, 1.3 ms in place of 0.4 for 256 of each of 16 tasks, and as a buffer for each
-    task in four times.
+    Such a class is constructed with a capacity or a number of steps, and has a method that adds (add, store, append,
+    push, extend, insert, new_paths) and one that draws (sample, draw). A class that creates memories of another one of
+    these classes only uses them, and does not count. ``PathBuffer``, of which PEARL has two per task, is exempt: it
+    stores a transition as one row, so drawing copies rows into the batch. The replay buffer of off-policy learners
+    stores each observation once, so drawing takes five gathers. It was tried for PEARL in two ways, and drew the same
+    transitions (until it was full, because the end of a path takes up a row): with one stream per task it took three
+    times as long (1.3 ms instead of 0.4 ms for 256 transitions from each of 16 tasks), with one buffer per task four
+    times.
     """
     classes: dict[str, tuple[Module, ast.ClassDef]] = {}
     for module in source.modules.values():
@@ -669,38 +673,38 @@ def replay_memories(source: Source) -> list[str]:
         text
         for text, (_, node) in classes.items()
         if not any(isinstance(n, ast.Call) and _called(n) in names - {node.name} for n in walk(node))
-        and text != _ROWS_OF_PATHS
+        and text != _EXEMPT_MEMORY
     ]
 
 
-_ROWS_OF_PATHS = "data/replay/path_buffer.py: PathBuffer"
+_EXEMPT_MEMORY = "data/replay/path_buffer.py: PathBuffer"
 
 
 def _is_memory(node: ast.ClassDef) -> bool:
     methods = {member.name: member for member in node.body if isinstance(member, _Function)}
-    made_with = {
+    parameters = {
         member.target.id
         for member in node.body
         if isinstance(member, ast.AnnAssign) and isinstance(member.target, ast.Name)
     }
     if "__init__" in methods:
-        made_with |= {argument.arg for argument in _arguments(methods["__init__"])}
-    is_finite = any(re.search(r"capacity|(max|buffer|replay)_?(size|steps|len)|maxlen", name) for name in made_with)
+        parameters |= {argument.arg for argument in _arguments(methods["__init__"])}
+    is_finite = any(re.search(r"capacity|(max|buffer|replay)_?(size|steps|len)|maxlen", name) for name in parameters)
     adds = any(re.match(r"(add|store|append|push|extend|insert|new_paths)(_|$)", name) for name in methods)
     draws = any(re.match(r"(sample|draw)(_|$)", name) for name in methods)
     return is_finite and adds and draws
 
 
 def _arguments(function: _Function) -> list[ast.arg]:
-    """All arguments but the first, which is ``self``, and collected ones."""
+    """All arguments except ``self``, ``*args`` and ``**kwargs``."""
     arguments = function.args
     return [*[*arguments.posonlyargs, *arguments.args][1:], *arguments.kwonlyargs]
 
 
 # ------------------------------------------------------------------------------------------------ algorithms
 def descriptions(source: Source) -> list[str]:
-    """Classes that describe an algorithm to the rest of the house: one that has a ``name`` and a ``build``, declared or
-    defined in it, and all that descend from such a class.
+    """Classes that describe an algorithm to the rest of the package: those that declare or define both a ``name`` and a
+    ``build``, and all classes derived from them.
     """
     described: dict[str, str] = {}
     classes = [(m, node) for m in source.modules.values() for node in m.nodes if isinstance(node, ast.ClassDef)]
@@ -731,8 +735,8 @@ def _declared(node: ast.ClassDef) -> set[str]:
 
 
 def setups(source: Source) -> list[str]:
-    """Classes of options beside an algorithm's own: dataclasses that stand in the folder of descriptions (see
-    ``descriptions``), in which every field has a default; and any class of whose name the last word is Setup.
+    """Classes of options besides those of an algorithm itself: dataclasses in the folder of the description classes in
+    which every field has a default, and all classes whose names end in Setup.
     """
     folders = {text.partition(": ")[0].rpartition("/")[0] for text in descriptions(source)}
     described = set(descriptions(source))
@@ -754,17 +758,17 @@ def setups(source: Source) -> list[str]:
 
 
 def override_tests(source: Source) -> list[str]:
-    """Comparisons that ask whether a class has replaced a member of its base: ``type(x).member is not Base.member``, or
-    ``not in (Base.member, ...)``, where both sides name the same member and the right one that of a class
-    (``object``'s own are others' business), the functions of these (``x.member.__func__``), or what ``getattr`` gives;
-    and ``"member" in vars(type(x))`` or in a ``__dict__`` of a class. Not seen: a member that was put into a variable
-    before, names of members in variables, and names of functions (``__qualname__``).
+    """Comparisons that test whether a class overrides a member of its base: ``type(x).member is not Base.member``, or
+    ``not in (Base.member, ...)``, where both sides name the same member and one of them that of a class other than
+    ``object``; the same with the functions of members (``x.member.__func__``) or with ``getattr``; and
+    ``"member" in vars(type(x))`` or in the ``__dict__`` of a class. Not detected: members or their names in variables,
+    and comparisons of names (``__qualname__``).
     """
     return [
         f"{module.path}:{node.lineno} {ast.unparse(node)}"
         for module in source.modules.values()
         for node in module.nodes
-        if isinstance(node, ast.Compare) and _asks_for_override(node)
+        if isinstance(node, ast.Compare) and _tests_override(node)
     ]
 
 
@@ -772,12 +776,12 @@ _FUNCTION_OF = ("__func__", "__wrapped__", "__code__", "fget")
 _MEMBER = ast.Attribute | ast.Call
 
 
-def _asks_for_override(node: ast.Compare) -> bool:
+def _tests_override(node: ast.Compare) -> bool:
     sides = [node.left, *node.comparators]
-    return any(map(_asks_of_pair, sides, node.ops, sides[1:]))
+    return any(map(_tests_override_of_pair, sides, node.ops, sides[1:]))
 
 
-def _asks_of_pair(left: ast.expr, operation: ast.cmpop, right: ast.expr) -> bool:
+def _tests_override_of_pair(left: ast.expr, operation: ast.cmpop, right: ast.expr) -> bool:
     if isinstance(operation, ast.In | ast.NotIn) and isinstance(left, ast.Constant):
         place = re.sub(r"\.keys\(\)$", "", ast.unparse(right))
         kind = r"(type\(.*\)|cls|kind|\w+\.__class__)"
@@ -789,13 +793,13 @@ def _asks_of_pair(left: ast.expr, operation: ast.cmpop, right: ast.expr) -> bool
 
 
 def _is_replaced(left: ast.expr, right: ast.expr) -> bool:
-    """Whether both are the same member, one of them that of a class by name."""
+    """Whether both sides are the same member, one of them of a class that is given by name."""
     (owner, name), (other, same) = _member(left), _member(right)
     return bool(name) and name == same and owner[:1].isupper() != other[:1].isupper()
 
 
 def _member(node: ast.expr) -> tuple[str, str]:
-    """The last name of the owner, and the member: of ``x.kind.draw.__func__``, kind and draw; "" if it is none."""
+    """The last name of the owner, and the member: kind and draw for ``x.kind.draw.__func__``; "" if it is no member."""
     while isinstance(node, ast.Attribute) and node.attr in _FUNCTION_OF and isinstance(node.value, _MEMBER):
         node = node.value
     if isinstance(node, ast.Attribute):

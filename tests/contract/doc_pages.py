@@ -1,4 +1,4 @@
-"""Pages of the documentation, as tests read and run them."""
+"""Helpers for tests that run the code of documentation pages."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def page(name: str) -> str:
 
 
 def python_blocks(text: str) -> list[str]:
-    """Its blocks of Python, in order."""
+    """The Python blocks of a page, in order."""
     return re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
 
 
 def run_script(folder: Path, code: str) -> str:
-    """What ``code`` prints as a script in ``folder``.
+    """Run ``code`` as a script in ``folder``; returns its output.
 
     It runs in this process, which has imported everything already. That scripts also run in a process of their own,
     from a file, from a terminal or without a ``__main__`` guard, is the subject of the tests of the README.
@@ -39,7 +39,7 @@ def run_script(folder: Path, code: str) -> str:
 
 
 def run_command(folder: Path, command: str) -> str:
-    """What ``metaroll`` with these arguments prints in ``folder``; fails where it fails."""
+    """Run ``metaroll`` with these arguments in ``folder``, and require success; returns its output."""
     with _at_home_in(folder) as out:
         assert main(command.split()) == 0, command
     return out.getvalue()
@@ -47,7 +47,7 @@ def run_command(folder: Path, command: str) -> str:
 
 @contextlib.contextmanager
 def _at_home_in(folder: Path) -> Iterator[io.StringIO]:
-    """In ``folder``, whose modules can be imported; they are forgotten afterwards."""
+    """Work in ``folder``, whose modules can be imported meanwhile; yields the captured output."""
     known = set(sys.modules)
     sys.path.insert(0, str(folder))
     try:

@@ -1,4 +1,4 @@
-"""tools/architecture.py finds what it is there to find, and finds nothing in the source."""
+"""tools/architecture.py reports planted breaches of its rules, and none in the source."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def tool() -> Iterator[ModuleType]:
-    sys.path.insert(0, str(ROOT / "tools"))  # as for a script: its modules stand beside it
+    sys.path.insert(0, str(ROOT / "tools"))  # as for a script, whose folder is in the path
     spec = importlib.util.spec_from_file_location("architecture", ROOT / "tools" / "architecture.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -56,7 +56,7 @@ PLANTED = {
         "folders that import each other: data and tasks",
     ),
     "a folder that is too full": ({f"data/m{i}.py": "" for i in range(21)}, "data has 21 modules"),
-    "a module that there is not": (
+    "a missing module": (
         {"data/a.py": "from metaroll.data.gone import x"},
         "metaroll.data.gone, which does not exist",
     ),
@@ -64,7 +64,7 @@ PLANTED = {
         {"data/a.py": "HOME = 'metaroll.tasks.a'", "tasks/a.py": "import metaroll.data.a"},
         "data/a.py names metaroll.tasks.a in a string",
     ),
-    "a name that is put together": (
+    "a composed name": (
         {"data/a.py": "import importlib\ndef f(x):\n    return importlib.import_module(f'metaroll.{x}')"},
         "data/a.py imports a module of metaroll by a composed name",
     ),
@@ -79,7 +79,7 @@ PLANTED = {
         {"data/a.py": "class A:\n    def __init__(self): pass\nclass B(A): pass"},
         "data/a.py: B extends A, which is concrete",
     ),
-    "an abstract parent that is made": (
+    "an abstract parent that is instantiated": (
         {"data/a.py": "from abc import ABC\nclass A(ABC): pass\nclass B(A): pass\na = A()"},
         "data/a.py: B extends A, which is concrete",
     ),
@@ -92,11 +92,11 @@ PLANTED = {
         {"data/a.py": "import numpy as n\nx = n.load('a')"},
         "data/a.py (line 2) reads a file format by numpy.load: only data/doors/ may",
     ),
-    "a second reader by a name of its own": (
+    "a second reader under an alias": (
         {"data/a.py": "from json import loads as read\n"},
         "data/a.py (line 1) reads a file format by json.loads",
     ),
-    "a reader that is handed on": (
+    "a reader that is assigned": (
         {"data/a.py": "import yaml\nread = yaml.safe_load\n"},
         "data/a.py (line 2) reads a file format by yaml.safe_load",
     ),
@@ -109,12 +109,12 @@ PLANTED = {
         {"data/a.py": "import shutil\ndef f(p):\n    shutil.rmtree(p)"},
         "data/a.py (line 3) removes or moves files by shutil.rmtree: only data/folders/ may",
     ),
-    "a second way to have children": (
+    "a second way to start processes": (
         {"data/a.py": "from concurrent.futures import ProcessPoolExecutor as Pool"},
         "data/a.py (line 1) starts a process by concurrent.futures.ProcessPoolExecutor: only processes/ may",
     ),
     "a fork": ({"data/a.py": "import os\nos.fork()"}, "data/a.py (line 2) starts a process by os.fork"),
-    "a reason that nothing needs": (
+    "an exception that is not needed": (
         {"data/a.py": ""},
         "lab/cli/main.py does not use os.open: remove it from ELSEWHERE",
     ),
@@ -123,14 +123,16 @@ PLANTED = {
 
 
 @pytest.mark.parametrize("name", PLANTED)
-def test_a_planted_breach_is_named(name: str, tool: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_planted_breaches_are_reported(
+    name: str, tool: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
     files, expected = PLANTED[name]
 
     assert tool.main(["--check", "--source", str(package_of(tmp_path, files))]) == 1
     assert expected in capsys.readouterr().out
 
 
-def test_what_is_allowed_is_not_named(tool: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_allowed_code_is_not_reported(tool: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     base = '"""Such as PEARL."""\nclass Mixin:\n    """Of PPO."""\nclass A(Mixin): pass  # PPO'
     package = package_of(tmp_path, {"learners/pearl.py": "class PEARL: pass", "learners/base.py": base})
 
@@ -146,7 +148,7 @@ def test_the_source_keeps_the_rules_and_the_picture_is_up_to_date(
 
 
 @pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md"])
-def test_files_that_the_pages_about_the_code_name_are_there(page: str) -> None:
+def test_files_named_in_pages_about_the_code_exist(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     named = {path.rstrip("/") for path in re.findall(r"`(\w[\w/.]*(?:/|\.py|\.svg|\.yaml|\.json))[` ]", text)}
     rooms = ("src", "tests", "tools", "benchmarks")
@@ -198,7 +200,7 @@ IDEAS = {
         },
         1,
     ),
-    "forward and backward in one module are one": (
+    "forward and backward in one module count once": (
         "perceptrons",
         {
             "a.py": "def f(x, w, v):\n    return tanh(x @ w) @ v\n\ndef g(d, w, v, slope):\n"
@@ -206,7 +208,7 @@ IDEAS = {
         },
         1,
     ),
-    "ones whose activation is a floor": (
+    "ones whose activation is a lower bound": (
         "perceptrons",
         {
             "a.py": "def f(x, w, v):\n    return np.maximum(x @ w, 0) @ v",
@@ -240,7 +242,7 @@ IDEAS = {
         },
         5,
     ),
-    "no perceptron: floors that guard, cuts of actions, who calls a perceptron": (
+    "no perceptron: bounds against 0, clipped actions, callers of a perceptron": (
         "perceptrons",
         {
             "a.py": "def f(x, k, b):\n    u = np.clip(k @ x, -1, 1)\n    return b @ u",
@@ -350,7 +352,7 @@ IDEAS = {
         },
         2,
     ),
-    "no replay memory: what has no end, what draws nothing, what has memories": (
+    "no replay memory: no capacity, no draws, or only made of memories": (
         "replay memories",
         {
             "a.py": "class Sampler:\n    def __init__(self, tasks): pass\n    def add(self, t): pass\n"
@@ -400,7 +402,7 @@ IDEAS = {
         },
         8,
     ),
-    "no such question": (
+    "no test of an override": (
         '"is it overridden?" tests',
         {
             "a.py": "a = x.kind is Kind.new\nb = x.rows is not y.rows\nc = type(x).__eq__ is object.__eq__\n"
@@ -409,16 +411,16 @@ IDEAS = {
         },
         0,
     ),
-    "second readers, each once for a module": (
-        "second readers, pools and rmtree",
+    "readers outside their folder, each once per module": (
+        "readers, pools and rmtree outside their folders",
         {
             "a.py": "import json\nx, y = json.loads(a), json.loads(b)",
             "b.py": "from shutil import rmtree as clear\nfrom concurrent.futures import ProcessPoolExecutor",
         },
         3,
     ),
-    "no second reader: in its room, or what writes": (
-        "second readers, pools and rmtree",
+    "no reader outside its folder: one inside it, and writers": (
+        "readers, pools and rmtree outside their folders",
         {
             "data/doors/a.py": "import yaml\nyaml.safe_load(x)",
             "a.py": "import json, numpy as np\njson.dumps(x)\nnp.memmap(y)",
@@ -452,7 +454,7 @@ IDEAS = {
 
 
 @pytest.mark.parametrize("name", IDEAS)
-def test_an_idea_is_counted_and_what_looks_like_it_is_not(name: str, tool: ModuleType, tmp_path: Path) -> None:
+def test_ideas_are_counted_and_lookalikes_are_not(name: str, tool: ModuleType, tmp_path: Path) -> None:
     idea, files, expected = IDEAS[name]
 
     cases = tool.counts.where(tool.Source.read(package_of(tmp_path, files)), [])[idea]
@@ -497,7 +499,7 @@ def test_figures_of_a_small_package(tool: ModuleType, tmp_path: Path, capsys: py
     assert figures["code tokens"] - figures["code tokens of the core"] == 7 + 9  # those of cli and compat
 
 
-def test_an_idea_may_only_become_rarer(tool: ModuleType, tmp_path: Path) -> None:
+def test_ceilings_of_ideas_are_only_lowered(tool: ModuleType, tmp_path: Path) -> None:
     counts = tool.counts
     cases = {name: [f"{name} {i}" for i in range(3)] for name, count in counts.COUNTS.items() if count.is_idea}
     record = counts.lowered(counts.Record({}, {}), cases)
@@ -521,7 +523,7 @@ def test_an_idea_may_only_become_rarer(tool: ModuleType, tmp_path: Path) -> None
     assert counts.Record.load(tmp_path / "counts.json") == lower
 
 
-def test_the_page_of_counts_and_the_list_beside_the_core_go_stale(
+def test_stale_page_of_counts_and_stale_entries_are_reported(
     tool: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = tool.Source.read(package_of(tmp_path, {"lab/cli/a.py": ""}))
@@ -532,8 +534,8 @@ def test_the_page_of_counts_and_the_list_beside_the_core_go_stale(
     stale = tool._committed_breaches(source)
 
     assert "counts.md is out of date: python tools/architecture.py --page" in stale
-    assert "there is no functional/gradients/quantiles.py any more: take it out of OUTSIDE_CORE" in stale
-    assert not any("there is no lab/ " in line for line in stale)
+    assert "functional/gradients/quantiles.py no longer exists: remove it from OUTSIDE_CORE" in stale
+    assert not any(line.startswith("lab/ no longer exists") for line in stale)
 
 
 def test_the_record_has_a_figure_for_every_count(tool: ModuleType) -> None:
@@ -543,7 +545,7 @@ def test_the_record_has_a_figure_for_every_count(tool: ModuleType) -> None:
         assert figures.keys() == tool.counts.COUNTS.keys() and None not in figures.values()
 
 
-def test_walks_note_what_is_entered(tool: ModuleType) -> None:
+def test_walks_record_the_functions_that_are_called(tool: ModuleType) -> None:
     package = ROOT / "src" / "metaroll"
     learn, step = tool.walks.learn_walk(package), tool.walks.step_walk(package)
 

@@ -1,4 +1,4 @@
-"""Every benchmark reports in one schema, and what is committed of their results keeps to it."""
+"""All benchmarks report in one schema, and committed results conform to it."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ def test_every_benchmark_reports_and_has_a_quick_form(script):
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_what_a_benchmark_takes_from_the_library_is_there(script):
-    """Whatever a name was called when the benchmark was written; it may stand within a function."""
+def test_names_that_a_benchmark_imports_exist(script):
+    """Imports inside functions are included, because they would fail only when a benchmark runs."""
     tree = ast.parse((BENCHMARKS / f"{script}.py").read_text(encoding="utf-8"))
     taken = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module]
     for node in taken:
@@ -233,7 +233,7 @@ def test_noise_is_not_taken_for_a_mean_gradient(monkeypatch):
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="CPU times of other processes are read from /proc")
-def test_a_budget_of_cpu_time_counts_processes_that_were_begun(monkeypatch):
+def test_a_budget_of_cpu_time_counts_child_processes(monkeypatch):
     script = script_of("maml_cheetah_dir", monkeypatch)
     budget = script.Budget(None, 0.2)
     assert not budget.is_over and budget.cpu_used < 0.2
@@ -251,7 +251,7 @@ def test_a_budget_of_cpu_time_counts_processes_that_were_begun(monkeypatch):
     assert script.ENDLESS > 10**6
 
 
-def test_digests_name_the_epoch_and_the_entry_where_results_part(monkeypatch):
+def test_digests_name_the_epoch_and_entry_of_the_first_difference(monkeypatch):
     script = script_of("digests", monkeypatch)
     before = {"entries": {"return": [1.0, 2.0, 3.0], "loss": [0.5, 0.25, "nan"], "weights": ["ab"]}}
     assert script.compared(before, before) == {"status": "equal", "differing": 0, "added": []}
@@ -361,7 +361,7 @@ def test_ranges_grow_where_the_policy_copes_and_shrink_where_not(monkeypatch):
     assert 0.999 < low < 1.0 < high < 1.001
 
 
-def test_both_train_on_a_robot_that_has_logged(monkeypatch, tmp_path):
+def test_both_baselines_train_on_logs_of_a_robot(monkeypatch, tmp_path):
     script = script_of("_randomization_baselines", monkeypatch)
     few = {"steps_per_epoch": 500, "num_passes": 1, "num_episodes": 1}
     monkeypatch.setattr(script, "TRAINING", {**script.TRAINING, **few})

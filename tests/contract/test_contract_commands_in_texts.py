@@ -1,4 +1,4 @@
-"""A command that a text shows can be pasted into a shell: what stands in it is quoted, by ``command_text``."""
+"""Commands in texts can be pasted into a shell, because ``command_text`` quotes their arguments."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from metaroll.lab.cli.main import _COMMANDS
 SOURCE = Path(metaroll.__file__).parent
 _NAMES = "|".join(re.escape(usage.split()[0]) for usage in _COMMANDS)
 _OPEN = re.compile(rf"\bmetaroll ({_NAMES})\b[^`;,()\n]*$")
-"""A command that is still going on where a piece of a text ends."""
+"""A command that continues at the end of a piece of text."""
 
 
 def unquoted(tree: ast.AST) -> Iterator[str]:
-    """The expressions that stand in commands of texts as they are."""
+    """The expressions that are inserted into commands in texts without quotes."""
     for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr):
             text = ""
@@ -51,12 +51,12 @@ def test_commands_with_values_are_found(code, count):
 
 
 @pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
-def test_no_text_puts_a_command_together_by_itself(path):
+def test_all_commands_in_texts_come_from_command_text(path):
     assert list(unquoted(ast.parse(path.read_text(encoding="utf-8")))) == []
 
 
 @pytest.mark.parametrize("name", ["runs/a", "a b", "it's", "$(rm -r x)", "a;b", "-x", "ünï", "a\nb", "*"])
-def test_a_shell_takes_a_command_as_it_was_meant(name):
+def test_a_shell_reads_commands_as_intended(name):
     assert shlex.split(command_text("resume", Path(name), "--epochs", "N")) == [
         *("metaroll", "resume", name, "--epochs", "N")
     ]

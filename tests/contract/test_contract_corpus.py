@@ -1,4 +1,4 @@
-"""What earlier versions wrote is read, evaluated, reported, compared, and continued to the bit, or refused by name.
+"""Files of earlier versions are read, evaluated, reported, compared, and continued bit by bit, or refused.
 
 ``tests/corpus`` holds folders and files that each of these versions wrote, see its README.
 """
@@ -42,13 +42,13 @@ NOT_CONTINUED = {
         for name in ("ppo-memory", "rl2", "rl2-bandit", "rsac", "sac-discrete", "tqc")
     },
 }
-"""Runs that are loaded and evaluated, but not trained on, and why; see ``RLAlgorithm.arithmetic``."""
+"""Runs that are loaded and evaluated but not trained further, and why; see ``RLAlgorithm.arithmetic``."""
 
 REARRANGED = {("a745dda", "hill-climbing"): "its state is that of a search since version 0.3"}
-"""Runs whose state has other entries now, and why: both are compared as they are read."""
+"""Runs whose state now has other entries, and why. Both states are compared after they have been read."""
 
 RELATIVE, ABSOLUTE = 1e-3, 1e-5
-"""How far numbers of another processor, or of other versions of packages, may be from the written ones.
+"""Tolerances for numbers from another processor or from other versions of packages.
 
 The largest difference in all runs, of kernels without any vector extension from those of AVX-512, was 1e-5 of
 ``1e-3 + abs(value)``.
@@ -66,7 +66,7 @@ def parts(*kinds: str) -> list[Any]:
 
 @contextlib.contextmanager
 def unpacked(corpus: str, name: str, folder: Path) -> Iterator[Any]:
-    """In the folder of a part; gives what the old version expected of it."""
+    """Work in the unpacked folder of a part; yields the values that the old version expected."""
     unpack(archive_path(CORPORA[corpus], name), folder)
     with contextlib.chdir(folder):
         yield json.loads(Path("expected.json").read_text())
@@ -77,7 +77,7 @@ def same_machine(corpus: str) -> bool:
 
 
 def difference(old: Any, new: Any, exact: bool, place: str = "") -> str | None:
-    """Where ``new`` lacks something of ``old``, or has it otherwise; entries that only ``new`` has are none."""
+    """The first place where ``new`` lacks or changes something of ``old``; ``new`` may have additional entries."""
     if isinstance(old, Mapping):
         if not isinstance(new, Mapping) or old.keys() - new.keys():
             return f"{place}: {sorted(old.keys() - new.keys()) if isinstance(new, Mapping) else new!r}"
@@ -149,7 +149,7 @@ def test_a_run_is_evaluated_with_the_returns_that_it_had(corpus: str, name: str,
 
 
 @pytest.mark.parametrize(("corpus", "name"), [part for part in RUNS if tuple(part.values) not in NOT_CONTINUED])
-def test_a_run_that_was_stopped_ends_as_the_one_that_was_not(corpus: str, name: str, tmp_path: Path) -> None:
+def test_a_stopped_run_ends_like_an_uninterrupted_one(corpus: str, name: str, tmp_path: Path) -> None:
     exact = same_machine(corpus)
     with unpacked(corpus, name, tmp_path):
         run_command("resume", "stopped")
@@ -167,20 +167,20 @@ def test_a_run_that_was_stopped_ends_as_the_one_that_was_not(corpus: str, name: 
 
 
 def as_read(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """A state of the algorithm of ``run`` as this version writes it."""
+    """A state of the algorithm of ``run``, in the form in which this version writes it."""
     algo = metaroll.load("run").algo
     algo.load_state_dict(tree)
     return algo.state_dict()
 
 
 def numbers_of(run: str) -> dict[str, Any]:
-    """All numbers of a run but those of time, and intervals: how sure something is may be judged otherwise later."""
+    """All numbers of a run except times and intervals, because later versions may compute intervals differently."""
     rows = [row for row in read_metrics(run) if row["phase"] != "time" and "_ci_" not in row["metric"]]
     return {"/".join(str(row[key]) for key in ("iteration", "phase", "task", "metric")): row["value"] for row in rows}
 
 
 DRAWN = {"maml", "sac", "cmaes-restarts"}
-"""Runs whose report is drawn with its charts."""
+"""Runs whose reports are written with charts."""
 
 
 @pytest.mark.parametrize(("corpus", "name"), parts("run"))
@@ -201,7 +201,7 @@ def test_a_run_is_listed_and_reported(corpus: str, name: str, tmp_path: Path, ca
 
 
 @pytest.mark.parametrize(("corpus", "name"), NOT_CONTINUED)
-def test_what_cannot_be_continued_is_refused_with_the_version_that_wrote_it(
+def test_a_run_that_cannot_be_continued_is_refused_with_its_version(
     corpus: str, name: str, tmp_path: Path, capfd: Any
 ) -> None:
     version = f"metaroll {MANIFESTS[corpus]['version']}"
@@ -258,7 +258,7 @@ def test_a_saved_agent_acts_learns_and_is_replaced(corpus: str, name: str, tmp_p
 
 
 @pytest.mark.parametrize(("corpus", "name"), parts("program"))
-def test_a_run_of_a_program_goes_on(corpus: str, name: str, tmp_path: Path) -> None:
+def test_a_run_of_a_script_continues(corpus: str, name: str, tmp_path: Path) -> None:
     with unpacked(corpus, name, tmp_path) as expected, runs.documented_runner() as runner:
         assert runner.restore("stopped").batch_size == 40
         runner.resume(n_epochs=runs.EPOCHS)
@@ -270,7 +270,7 @@ def test_a_run_of_a_program_goes_on(corpus: str, name: str, tmp_path: Path) -> N
 
 
 def renamed(algo: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values of an old configuration by the names that options have now."""
+    """The values of an old configuration under the current names of the options."""
     names = {option.was: option.name for option in run_options(algo) if option.was}
     names |= {option.name: option.name for option in run_options(algo)}
     return {names.get(name, name): value for name, value in values.items()}
@@ -279,7 +279,7 @@ def renamed(algo: str, values: Mapping[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("corpus", "algo"), [(corpus, algo) for corpus, manifest in MANIFESTS.items() for algo in manifest["algorithms"]]
 )
-def test_every_option_of_a_configuration_is_taken(corpus: str, algo: str, tmp_path: Path) -> None:
+def test_every_option_of_a_configuration_is_accepted(corpus: str, algo: str, tmp_path: Path) -> None:
     with unpacked(corpus, "configurations", tmp_path) as expected:
         values = yaml.safe_load(Path(f"{algo}.yaml").read_text())
         assert values == expected[algo]["values"]
@@ -329,7 +329,7 @@ def test_logs_of_robots_are_read(corpus: str, name: str, tmp_path: Path) -> None
 
 
 SLOW = {"nle"}
-"""Posteriors whose draws are the end of a Markov chain, which takes seconds; their densities tell as much."""
+"""Posteriors sampled by a Markov chain, which takes seconds; comparing their densities is enough."""
 
 
 def check_posterior(old: Mapping[str, Any], posterior: metaroll.Posterior, draws: bool = True) -> None:
@@ -342,14 +342,14 @@ def check_posterior(old: Mapping[str, Any], posterior: metaroll.Posterior, draws
 
 
 @pytest.mark.parametrize(("corpus", "name"), parts("posteriors"))
-def test_posteriors_tell_what_they_told(corpus: str, name: str, tmp_path: Path) -> None:
+def test_posteriors_give_the_same_results(corpus: str, name: str, tmp_path: Path) -> None:
     with unpacked(corpus, name, tmp_path) as expected:
         for folder, old in expected.items():
             check_posterior(old, metaroll.Posterior.load(folder), draws=folder not in SLOW)
 
 
 @pytest.mark.parametrize(("corpus", "name"), parts("posteriors"))
-def test_kept_simulations_are_not_made_again(corpus: str, name: str, tmp_path: Path) -> None:
+def test_kept_simulations_are_used_again(corpus: str, name: str, tmp_path: Path) -> None:
     made = []
 
     def simulate(thetas: np.ndarray) -> np.ndarray:
@@ -365,9 +365,9 @@ def test_kept_simulations_are_not_made_again(corpus: str, name: str, tmp_path: P
 
 
 @pytest.mark.parametrize(("corpus", "name"), parts("inference"))
-def test_an_inference_is_trained_on(corpus: str, name: str, tmp_path: Path) -> None:
+def test_training_continues_on_an_inferred_posterior(corpus: str, name: str, tmp_path: Path) -> None:
     with unpacked(corpus, name, tmp_path) as expected, warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*not to train on it.*")  # so few simulations tell next to nothing
+        warnings.filterwarnings("ignore", message=".*not to train on it.*")  # few simulations, hence a wide posterior
         check_posterior(expected, metaroll.Posterior.load("inferred"))
         old = read_json("run/summary.json")
         run_command("evaluate", "run")

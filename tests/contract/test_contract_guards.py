@@ -1,4 +1,4 @@
-"""The fixtures of tests/conftest.py catch what they are there to catch (design.md 7)."""
+"""The fixtures of tests/conftest.py detect the faults that they are meant to detect (design.md 7)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CULPRITS = {
 }
 
 
-def test_every_culprit_fails_and_the_test_after_it_does_not(pytester: pytest.Pytester) -> None:
+def test_each_culprit_fails_and_the_test_after_it_passes(pytester: pytest.Pytester) -> None:
     lines = ["import multiprocessing, random, subprocess", "import numpy as np, torch", "kept = []"]
     for number, body in enumerate(CULPRITS.values()):
         lines += [f"def test_culprit_{number}():\n    {body}", f"def test_innocent_{number}():\n    pass"]

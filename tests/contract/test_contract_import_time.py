@@ -50,12 +50,12 @@ def test_importing_metaroll_loads_nothing_heavy() -> None:
 @pytest.mark.parametrize(
     "command", ["--help", "list", *(f"train{algo} --help" for algo in ("", " sac", " snes", " pgpe", " es"))]
 )
-def test_help_and_lists_wait_for_no_learner_and_no_simulator(command: str, tmp_path: Path) -> None:
+def test_help_and_lists_import_no_learner_and_no_simulator(command: str, tmp_path: Path) -> None:
     code = f"from metaroll.lab.cli.main import main\nassert main({command.split()!r}) == 0"
     assert not loaded_by(code, tmp_path) & {"torch", "mujoco"}
 
 
-def test_a_search_of_somebody_waits_for_no_torch(tmp_path: Path) -> None:
+def test_a_search_plugin_imports_no_torch(tmp_path: Path) -> None:
     names = "Config, Positive, Search, SearchState, Whole, checked_mean, normal_rows, shaped"
     loaded = loaded_by(f"import metaroll.contrib.snes\nfrom metaroll.plugins import {names}", tmp_path)
     assert not loaded & {"torch", "gymnasium", "mujoco"}

@@ -1,4 +1,4 @@
-"""docs/inference.md: its code runs as it stands, but for fewer simulations."""
+"""The code of docs/inference.md runs as it is, except that it makes fewer simulations."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def test_entry_points_of_the_distribution_are_those_of_contrib() -> None:
     assert modules == {f"metaroll.contrib.{path.stem}" for path in PLUGINS if path.parent.name == "contrib"}
 
 
-def test_no_module_imports_itself_by_a_detour() -> None:
+def test_there_are_no_import_cycles() -> None:
     folders = ("functional", "data", "tasks")
     paths = {f"metaroll.{f}.{path.stem}": path for f in folders for path in (PACKAGE / f).glob("*.py")}
     below = {name: imports_of(path) & paths.keys() for name, path in paths.items()}

@@ -260,7 +260,9 @@ def test_fingerprints_are_those_of_the_settings(teachers: Callable[[str], str]) 
         ("tqc", {"dropped_atoms": 1}),
     ],
 )
-def test_settings_make_another_fingerprint(name: str, changes: dict[str, Any], teachers: Callable[[str], str]) -> None:
+def test_other_settings_have_another_fingerprint(
+    name: str, changes: dict[str, Any], teachers: Callable[[str], str]
+) -> None:
     assert learner_of(name, teachers, **changes).fingerprint() != learner_of(name, teachers).fingerprint()
 
 
@@ -612,7 +614,7 @@ def test_a_snapshot_that_fits_one_seed_only_is_named() -> None:
         check_learner(OneSeed, "Pendulum-v1")
 
 
-def test_an_honest_learner_passes_and_what_checks_nothing_is_named() -> None:
+def test_a_correct_learner_passes_and_wrong_arguments_are_errors() -> None:
     check_learner(Mover, "Pendulum-v1", make_evaluator=lambda: PolicyEvaluator(num_episodes=2))
     with pytest.raises(ValueError, match="in the 1 epochs before one is stopped no parameter of the policy changes"):
         check_learner(Idle, "Pendulum-v1")

@@ -17,7 +17,7 @@ def test_the_code_runs(tmp_path):
     assert "action: [" in shown
 
 
-def test_options_and_numbers_are_those_there_are():
+def test_options_and_numbers_on_the_page_exist():
     from metaroll.learners.maml.collecting import MetaSamples
     from metaroll.training.session.experiments import run_options
 

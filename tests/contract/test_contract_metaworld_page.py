@@ -42,7 +42,7 @@ def blocks() -> list[str]:
     return found
 
 
-def test_commands_name_benchmarks_that_exist_and_options_that_there_are(tmp_path, monkeypatch, capsys):
+def test_benchmarks_and_options_in_commands_exist(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (values,) = re.findall(r"```yaml\n(.*?)```", PAGE, flags=re.DOTALL)
     Path("ml1.yaml").write_text(values, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""tools/mutants.py draws the same mistakes again, puts in one at a time, and tells what the tests make of it."""
+"""tools/mutants.py draws mistakes reproducibly, plants one at a time, and records which test detects it."""
 
 from __future__ import annotations
 
@@ -122,18 +122,18 @@ def test_each_kind_of_change(tool, source, kind, expected):
         "@overload\ndef f(a=1):\n    ...",
     ],
 )
-def test_what_no_user_sees_is_never_changed(tool, source):
+def test_code_that_no_user_sees_is_never_changed(tool, source):
     assert mutations_of(tool, source) == {}
 
 
 @pytest.mark.parametrize(
     ("source", "kind"), [("x = a is None", "none"), ("x = a[0:]", "slice"), ("x = f(a, a)", "arguments")]
 )
-def test_changes_of_little_sense_are_not_made(tool, source, kind):
+def test_pointless_changes_are_not_made(tool, source, kind):
     assert kind not in mutations_of(tool, source)
 
 
-def test_a_draw_is_the_same_again_and_has_some_of_every_package(tool):
+def test_a_draw_is_reproducible_and_covers_every_package(tool):
     modules = tool.modules_of(TOOLS.parent / "src" / "metaroll" / "functional" / "series")
     modules |= {"small/one.py": "x = 1\ny = 2\nz = 3\n"}
     drawn = tool.draw(modules, seed=0, count=40)
@@ -144,7 +144,7 @@ def test_a_draw_is_the_same_again_and_has_some_of_every_package(tool):
     assert len({one.kind for one in drawn}) > 8
 
 
-def test_one_change_is_made_and_no_other(tool):
+def test_exactly_one_change_is_made(tool):
     for source in (SUMS + "text = 'ä'; x = a < 1  # ä\n", UNUSED):
         changes = tool.mutations_of("module.py", source)
         assert changes
@@ -157,7 +157,7 @@ def test_one_change_is_made_and_no_other(tool):
                 one.apply("#" + source)
 
 
-def test_changes_that_change_nothing_are_known(tool):
+def test_changes_without_effect_are_recognized(tool):
     (one,) = [one for one in tool.mutations_of("m.py", "x = (yield 0x1) + 1") if one.original == "0x1"]
     assert tool.changes_something(one, "x = (yield 0x1) + 1") is False  # no yield outside functions
     same = tool.Mutation("m.py", "", "number", 1, original="0x1", mutated="1", start=4)
@@ -181,7 +181,7 @@ def checkout(tool, tmp_path_factory) -> Path:
 
 
 def keep_only(kept: dict[tuple[str, str], str], path: Path) -> None:
-    """Leaves, of all mutants in a record, those that are named by what they change."""
+    """Remove all mutants from a record except those with the changes ``kept``, (original, mutated)."""
     lines = [json.loads(text) for text in path.read_text().splitlines()]
     kept_lines = [one for one in lines if one["record"] == "draw" or (one["original"], one["mutated"]) in kept]
     path.write_text("".join(json.dumps(one) + "\n" for one in kept_lines))
@@ -195,7 +195,7 @@ EXPECTED = {
 }
 
 
-def test_killed_survived_hanging_and_not_covered_are_told_apart(tool, checkout, tmp_path, monkeypatch, capsys):
+def test_killed_survived_hanging_and_not_covered_are_distinguished(tool, checkout, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(tool, "PATIENCE_SECONDS", 2.0)
     where = ["--root", str(checkout), "--source", "src/tiny", "--work", str(tmp_path)]
     assert tool.main(["draw", *where, "--count", "22"]) == 0
@@ -228,7 +228,7 @@ def test_killed_survived_hanging_and_not_covered_are_told_apart(tool, checkout, 
     assert tool.main(["compare", str(record.path), str(record.path)]) == 0
 
 
-def test_what_has_killed_a_mutant_before_is_tried_first(tool, tmp_path):
+def test_the_test_that_killed_a_mutant_before_is_tried_first(tool, tmp_path):
     coverage_map = tool.CoverageMap(tmp_path)
     seconds = {
         "tests/test_a.py::x": 1.0,
@@ -252,7 +252,7 @@ def test_what_has_killed_a_mutant_before_is_tried_first(tool, tmp_path):
     assert chosen(killers={mutation.id: "tests/test_gone.py::v"}).stages == [near, a]
 
 
-def test_no_place_of_a_machine_is_recorded(tool):
+def test_paths_and_addresses_are_not_recorded(tool):
     assert (
         tool.plain("OSError: /tmp/a-1/b.npz: 1/2 of <f at 0x7F00fe> in /c/d")
         == "OSError: PATH: 1/2 of <f at ADDRESS> in PATH"
@@ -281,14 +281,14 @@ def record_of(tool: ModuleType, path: Path, results: dict[str, str], percent: fl
         ({"a": "killed", "b": "survived"}, 89.9, 1, "coverage of total: 90.0 -> 89.9"),
     ],
 )
-def test_what_was_killed_must_be_killed_again(tool, tmp_path, capsys, results, percent, status, text):
+def test_killed_mutants_must_be_killed_again(tool, tmp_path, capsys, results, percent, status, text):
     old = record_of(tool, tmp_path / "old.jsonl", {"a": "killed", "b": "survived"}, 90.0)
     new = record_of(tool, tmp_path / "new.jsonl", results, percent)
     assert tool.main(["compare", str(old), str(new)]) == status
     assert text in capsys.readouterr().out
 
 
-def test_a_line_that_an_interruption_has_cut_off_is_lost_alone(tool, tmp_path):
+def test_an_interruption_loses_only_the_line_that_it_cut_off(tool, tmp_path):
     path = record_of(tool, tmp_path / "record.jsonl", {"a": "killed", "b": "survived"}, 90.0)
     with path.open("a") as file:
         file.write('{"record": "result", "id": "a", "resu')
@@ -307,7 +307,7 @@ def test_the_committed_record_is_whole(tool):
     assert all(line["test"] for line in record.results.values() if line["result"] == "killed")
 
 
-def test_files_of_tests_that_are_named_after_a_module_are_close_to_it(tool):
+def test_test_files_named_after_a_module_are_close_to_it(tool):
     path = "functional/series/dtw.py"
     near, far = (tool.closeness(f"tests/unit/test_{name}.py", path) for name in ("functional_dtw", "functional_series"))
     assert near > far == 0

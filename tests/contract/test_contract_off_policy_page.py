@@ -12,7 +12,7 @@ from doc_pages import page, python_blocks, run_command
 from metaroll.lab.cli.main import main
 
 
-def test_a_learner_of_ones_own(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_learner_of_your_own(capsys: pytest.CaptureFixture[str]) -> None:
     config, block = python_blocks(page("off_policy.md"))
     exec(compile(config, "off_policy.md", "exec"), {"__name__": "page"})
     assert capsys.readouterr().out.split() == ["0.98", "500"]

@@ -1,4 +1,4 @@
-"""docs/options.md is that of the configs, and names all of them."""
+"""docs/options.md is up to date with the configs, and lists all of them."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def test_the_blocks_of_python_run(folder):
 
 
 def test_the_report_is_the_one_that_is_shown(folder):
-    """Line by line; the page cuts lines off at its margin."""
+    """Line by line; long lines are cut off on the page."""
     assert REPORT
     shown = REPORT.group(1).splitlines()
     code = "from metaroll.lab import check_task_env; from my_env import family; print(check_task_env(family))"

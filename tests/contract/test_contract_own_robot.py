@@ -27,7 +27,7 @@ def test_the_blocks_of_python_run(folder):
 
 
 def test_the_commands_run(folder):
-    """All but `watch`, which takes a way of drawing that not every machine has."""
+    """All except `watch`, which needs a graphics library that not every machine has."""
     *checks, train, watch = re.findall(r"^\$ metaroll (.*)$", PAGE, flags=re.MULTILINE)
     for check in checks:
         name = check.removeprefix("check ")

@@ -1,4 +1,4 @@
-"""What the built package ships, and that the tested versions fit the declared ones (design.md 6)."""
+"""Contents of the built package, and tested versions, which must satisfy the declared bounds (design.md 6)."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_constraints_hold_exact_versions_and_nothing_else() -> None:
     assert [line for line in lines if not re.fullmatch(r"#.*|[\w.-]+==[\w.]+", line)] == []
 
 
-def test_changelog_speaks_of_this_version() -> None:
+def test_changelog_mentions_this_version() -> None:
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert "## [Unreleased]" in text or f"## [{metaroll.__version__}]" in text
 

@@ -1,4 +1,4 @@
-"""Tests run in folders and a home of their own, and leave nothing in the checkout (conftest.py)."""
+"""Each test runs in a folder and a home of its own, and leaves nothing in the checkout (conftest.py)."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def test_every_test_has_an_empty_folder_of_its_own(left_by_the_module, turn):
     Path("runs").mkdir()
 
 
-def test_nothing_that_the_user_keeps_at_home_counts():
+def test_files_in_the_home_of_the_user_have_no_effect():
     assert Path.home() != Path(pwd.getpwuid(os.getuid()).pw_dir)
     assert Path(os.environ["XDG_CONFIG_HOME"]).is_relative_to(Path.home())
 
 
 @pytest.mark.slow
-def test_a_session_whose_tests_leave_something_in_the_checkout_fails(tmp_path):
+def test_a_session_that_leaves_files_in_the_checkout_fails(tmp_path):
     tests = tmp_path / "tests"
     tests.mkdir()
     shutil.copy(ROOT / "tests" / "conftest.py", tests)

@@ -531,7 +531,7 @@ def test_a_tensor_that_is_not_registered_is_named() -> None:
         check_policy(PlainTensorInside, SPEC)
 
 
-def test_an_honest_policy_passes_and_what_makes_none_is_named() -> None:
+def test_a_correct_policy_passes_and_wrong_arguments_are_errors() -> None:
     check_policy(Linear, SPEC)
     with pytest.raises(TypeError, match=r"make must be a function that makes a policy, got 'ppo'"):
         check_policy("ppo", SPEC)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""docs/python.md: its code runs as it stands, but for smaller numbers where it learns for long."""
+"""The code of docs/python.md runs as it is, except for smaller numbers where it would train for a long time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_the_code_runs(number: int, tmp_path: Path) -> None:
     assert any((tmp_path / "runs").iterdir())
 
 
-def test_the_table_names_what_there_is() -> None:
+def test_names_in_the_table_exist() -> None:
     import metaroll
 
     text = page("python.md")

@@ -35,7 +35,7 @@ def test_the_lines_of_python_work(number: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", ["stdin", pytest.param("file", marks=pytest.mark.slow)])
 def test_workers_start_however_python_is_started(how: str, tmp_path: Path) -> None:
-    """Although the script has no __main__ guard, and where there is no script at all (a notebook)."""
+    """Also if the script has no __main__ guard, or there is no script (a notebook)."""
     code = blocks()[1]
     script = tmp_path / "script.py"
     script.write_text(code)

@@ -31,7 +31,7 @@ def test_the_page_runs_from_top_to_bottom(tmp_path, monkeypatch, capsys):
         "50 (51, 3) (50, 1) True",
         "rows, 5 ms apart, were gathered into steps of 20 ms: actions are means over steps []",
         "Lag(steps=0.0, low=0.0, high=0.05)",
-        "['theta changes by 0.01745 times what theta_dot says: one of them is in degrees (then say unit: deg, or "
+        "['theta changes by 0.01745 times what theta_dot says: one of them is in degrees (then write unit: deg, or "
         "deg/s, in the mapping)']",
         "[1. 0.] (51, 2)",
         "[0.4, 2, 0.02, 1.2]",

@@ -1,4 +1,4 @@
-"""docs/runner.md: its commands and its Python run as they stand, in one process; its tables name what there is."""
+"""The commands and the Python code of docs/runner.md run as they are; names in its tables exist."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_the_python_runs(tmp_path: Path) -> None:
     assert re.search(r"ended after \d epochs: ", shown)
 
 
-def test_the_page_names_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_on_the_page_exist(capsys: pytest.CaptureFixture[str]) -> None:
     text = page("runner.md")
     assert set(re.findall(r"^\| `(\w+)`", text, re.MULTILINE)) == set(get_args(SnapshotMode))
     for name in re.findall(r"metaroll\.([A-Z]\w+)", text):

@@ -360,7 +360,7 @@ def test_planted_faults_are_named(kind: type[Honest], monkeypatch: pytest.Monkey
     np.random.set_state(before)
 
 
-def test_an_honest_sampler_passes_and_what_makes_none_is_named() -> None:
+def test_a_correct_sampler_passes_and_wrong_arguments_are_errors() -> None:
     check_sampler(Honest, expected=documented)
     with pytest.raises(ConformanceError, match=r"^calls: the second call differs from the first"):
         check_sampler(Honest, repeats=True)

@@ -276,7 +276,7 @@ def test_candidates_beyond_the_bounds_are_named() -> None:
         check_search(Climber, lower=-0.5, upper=0.5)
 
 
-def test_an_honest_search_passes_and_what_makes_none_is_named() -> None:
+def test_a_correct_search_passes_and_wrong_arguments_are_errors() -> None:
     check_search(Climber)
     with pytest.raises(TypeError, match="make must be a function that makes a search, got CMA"):
         check_search(CMA())  # type: ignore[arg-type]

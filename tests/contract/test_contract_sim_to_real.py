@@ -1,4 +1,4 @@
-"""What docs/sim_to_real.md says works when it is pasted, and docs/simulators.md is what the simulators are."""
+"""What docs/sim_to_real.md says works when it is pasted, and docs/simulators.md matches the simulators."""
 
 from __future__ import annotations
 

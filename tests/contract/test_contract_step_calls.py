@@ -24,7 +24,7 @@ def name_of(path: Path) -> str:
 # ------------------------------------------------------------------------------------------------- reading the trees
 @functools.lru_cache(maxsize=1)
 def nodes_of(tree: ast.Module) -> list[ast.AST]:
-    """All nodes of the tree that the rules look at one after the other."""
+    """All nodes of the tree, collected once for all rules."""
     return list(ast.walk(tree))
 
 
@@ -44,7 +44,7 @@ def aliases_of(tree: ast.Module) -> dict[str, str]:
 
 
 def dotted(node: ast.expr, aliases: dict[str, str]) -> str:
-    """``np.random.rand`` -> ``numpy.random.rand``; empty where the expression is no plain dotted name of an import."""
+    """``np.random.rand`` -> ``numpy.random.rand``; empty if the expression is not a plain dotted name of an import."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)
@@ -330,18 +330,18 @@ RIGHT = [
 ]
 
 
-def test_every_module_that_may_step_does() -> None:
-    """An exemption that is not needed any more is taken back."""
+def test_no_exemption_is_unused() -> None:
+    """Every exempted module still steps environments."""
     for name in STEPPING_ENVS:
         tree = ast.parse((PACKAGE / name).read_text(encoding="utf-8"))
         assert list(stepping(tree, "elsewhere.py")), name
 
 
 @pytest.mark.parametrize(("rule", "where", "code"), PLANTED)
-def test_rule_catches_planted_code(rule: Rule, where: str, code: str) -> None:
+def test_rules_catch_planted_code(rule: Rule, where: str, code: str) -> None:
     assert len(list(rule(ast.parse(code), where))) == 1
 
 
 @pytest.mark.parametrize(("rule", "where", "code"), RIGHT)
-def test_rule_leaves_right_code_alone(rule: Rule, where: str, code: str) -> None:
+def test_rules_accept_correct_code(rule: Rule, where: str, code: str) -> None:
     assert list(rule(ast.parse(code), where)) == []

@@ -154,7 +154,7 @@ def test_the_options_of_each_algorithm_are_keywords_of_agent(stubs):
 
 
 def pyright(folder: Path, *arguments: str) -> Any:
-    """What pyright says in ``folder``, beside which it finds the library and what is installed."""
+    """The output of pyright in ``folder``, with the library and the installed packages in its path."""
     places = [str(ROOT / "src"), sysconfig.get_path("purelib")]
     command = [sys.executable, "-m", "pyright", "--outputjson", *arguments]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(places)}

@@ -237,14 +237,14 @@ def test_aliasing_environment_behind_gym_slots_is_cured() -> None:
     check_slots(lambda n: GymSlots(OneBuffer, n), PLANS)
 
 
-def test_honest_slots_pass() -> None:
+def test_correct_slots_pass() -> None:
     check_slots(PointRobotSlots, PLANS)
     check_slots(lambda n: GymSlots(lambda: gymnasium.wrappers.TimeLimit(PointRobotEnv(), 5), n), time_limit=5)
     with pytest.raises(ValueError, match="at least 2"):
         check_slots(PointRobotSlots, PLANS[:1])
 
 
-def test_what_makes_no_slots_is_named() -> None:
+def test_wrong_slots_are_errors() -> None:
     for wrong in ("Pendulum-v1", None):
         with pytest.raises(TypeError, match=r"make must be a function from a number to Slots .*, got"):
             check_slots(wrong)  # type: ignore[arg-type]
@@ -306,7 +306,7 @@ def test_single_environments_are_gymnasiums(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SIMULATED)
-def test_copies_go_on_exactly_where_the_environment_is(name: str) -> None:
+def test_copies_continue_exactly_where_the_environment_is(name: str) -> None:
     env: Any = get_family(name).env_constructor()
     env.set_task(env.sample_tasks(1, generator=3)[0])
     env.reset(seed=1)

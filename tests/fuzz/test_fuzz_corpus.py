@@ -1,4 +1,4 @@
-"""Small files that once led to something else than one error of ours."""
+"""Small files that once led to something other than one of our errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CORPUS = Path(__file__).parent / "corpus"
 
 @pytest.mark.parametrize("name", sorted(path.name for path in CORPUS.iterdir()))
 def test_a_file_that_once_failed_is_refused(tmp_path: Path, name: str) -> None:
-    """The name of a file: kind, damage and name, with @ between."""
+    """The name of a corpus file is kind, damage and name, separated by @."""
     mark, file = name.split("@")[0], name.split("@")[-1]
     kind = next(kind for known, kind in kinds.KINDS.items() if known.replace(" ", "-") == mark)
     kind.make(tmp_path)

@@ -1,6 +1,6 @@
-"""Damaged files of every format: the whole value, or one error of ours; never 1 GiB, 10 s, or a wrong value in silence.
+"""Damaged files of every format give the whole value or one of our errors, within 1 GiB and 10 s, never a wrong value.
 
-Inputs are made and read in a process of their own (``fuzz_child.py``), which measures its memory and has a limit.
+Inputs are made and read in a separate process (``fuzz_child.py``), which measures its memory and has a limit.
 """
 
 from __future__ import annotations

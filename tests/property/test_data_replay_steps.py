@@ -59,7 +59,7 @@ def test_samples_equal_those_of_lists(slots: int, capacity: int, calls: list[int
 
 
 @given(st.integers(1, 3), st.integers(1, 30), st.lists(st.integers(1, 9), max_size=9), st.integers(0, 10**6))
-def test_a_restored_buffer_goes_on_with_the_same_bits(slots: int, capacity: int, calls: list[int], seed: int) -> None:
+def test_a_restored_buffer_continues_with_the_same_bits(slots: int, capacity: int, calls: list[int], seed: int) -> None:
     pieces = LivePieces(slots, np.random.default_rng(seed))
     buffer, other = (ReplayBuffer(BOX, BOX, capacity, num_slots=slots) for _ in range(2))
     for count in calls:
@@ -80,7 +80,7 @@ def test_a_restored_buffer_goes_on_with_the_same_bits(slots: int, capacity: int,
     st.integers(1, 6),
     st.integers(0, 10**6),
 )
-def test_segments_are_stretches_of_lists(slots: int, capacity: int, calls: list[int], length: int, seed: int) -> None:
+def test_segments_equal_slices_of_lists(slots: int, capacity: int, calls: list[int], length: int, seed: int) -> None:
     pieces, buffer = (
         LivePieces(slots, np.random.default_rng(seed)),
         ReplayBuffer(BOX, BOX, capacity, num_slots=slots),
@@ -148,7 +148,7 @@ def test_goals_in_hindsight_come_from_later_in_the_episode(
 
 
 @given(st.lists(st.floats(0.0, 9.0), min_size=1, max_size=70), st.integers(0, 10**6))
-def test_the_tree_finds_what_a_running_sum_finds(priorities: list[float], seed: int) -> None:
+def test_searches_in_the_tree_equal_those_in_a_running_sum(priorities: list[float], seed: int) -> None:
     values = np.round(np.array(priorities) * 4) / 4  # sums are exact
     tree = sum_tree(len(values))
     for part in np.array_split(np.random.default_rng(seed).permutation(len(values)), 3):

@@ -63,7 +63,7 @@ def test_init_state_replaces_the_draw() -> None:
 
 
 @pytest.mark.parametrize("twin_of", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])
-def test_copies_go_on_bit_for_bit(twin_of: Any) -> None:
+def test_copies_continue_bit_for_bit(twin_of: Any) -> None:
     """specs/sampling.md 0.6: the task too, which Gymnasium's own copies lose"""
     env = CheetahVelEnv()
     env.set_task({"velocity": 2.0})

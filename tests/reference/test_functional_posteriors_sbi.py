@@ -13,7 +13,7 @@ from metaroll.seeding import isolated_rng
 
 
 @pytest.mark.parametrize("spread", [1.0, 0.3])
-def test_as_sbi_judges_at_one_observation(spread):
+def test_verdicts_at_one_observation_equal_those_of_sbi(spread):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from sbi.diagnostics.lc2st import LC2ST

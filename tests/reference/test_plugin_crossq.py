@@ -67,7 +67,7 @@ def test_batch_renormalization_by_hand(crossq: ModuleType) -> None:
     np.testing.assert_allclose(early(torch.tensor([[1.0], [3.0]]), True).detach(), [[-0.9995], [0.9995]], atol=1e-4)
 
 
-def test_what_acts_is_the_actor_by_its_running_moments(crossq: ModuleType) -> None:
+def test_actions_use_the_running_moments_of_the_actor(crossq: ModuleType) -> None:
     agent = metaroll.agent(crossq.CROSSQ, "Pendulum-v1", epochs=2, **SMALL)
     algo = agent.algo
     metaroll.LocalRunner(seed=0, evaluator={"num_episodes": 1}).setup(algo, "Pendulum-v1")
@@ -112,7 +112,7 @@ def test_one_gradient_step_by_hand(crossq: ModuleType) -> None:
     assert found["temperature"] == 1.0 and trainer.temperature[0].item() != 0.0
 
 
-def test_choices_are_refused_with_what_learns_them(crossq: ModuleType) -> None:
+def test_discrete_actions_are_refused_with_an_alternative(crossq: ModuleType) -> None:
     with pytest.raises(
         SpaceError, match=r"^CrossQ learns .* a Box of numbers, got Discrete\(2\): discrete-sac, dqn and"
     ):

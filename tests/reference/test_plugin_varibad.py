@@ -123,7 +123,7 @@ def test_public_advantages_by_hand() -> None:
     np.testing.assert_allclose(found, [0.95, 1.0])
 
 
-def test_an_adapted_policy_goes_on_as_in_the_middle_of_a_trial(varibad: ModuleType) -> None:
+def test_an_adapted_policy_continues_as_in_the_middle_of_a_trial(varibad: ModuleType) -> None:
     algo = made(varibad, "point-robot")
     trial = trials_of(algo, "point-robot", 1)[0]
     first = trial.observations[:21].copy()
@@ -143,7 +143,7 @@ def test_an_adapted_policy_goes_on_as_in_the_middle_of_a_trial(varibad: ModuleTy
     np.testing.assert_array_equal(adapted.memory["hidden"], state["hidden"][0])
 
 
-def test_it_is_trained_by_name_and_goes_on(varibad: ModuleType, tmp_path: Path) -> None:
+def test_it_is_trained_by_name_and_resumes(varibad: ModuleType, tmp_path: Path) -> None:
     agent = metaroll.agent(varibad.VARIBAD, "bandit-5", run_dir=tmp_path / "run", evaluate_every=1, **VARIBAD)
     assert "tasks_per_epoch" not in agent.config["algorithm"], "what the row fills is no option"
     agent.learn(epochs=2, progress=False)

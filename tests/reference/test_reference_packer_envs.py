@@ -40,7 +40,7 @@ def assign(env, name, constants):
 
 @pytest.mark.parametrize("nominal", [True, False])
 @pytest.mark.parametrize("name", THEIRS)
-def test_the_physics_are_gymnasium_s(envs, name, nominal):
+def test_the_physics_equal_those_of_gymnasium(envs, name, nominal):
     problem, theirs = envs[name], gymnasium.make(THEIRS[name]).unwrapped
     ours = problem.make()
     reference: Any = theirs
@@ -66,7 +66,7 @@ def test_the_physics_are_gymnasium_s(envs, name, nominal):
 
 
 @pytest.mark.parametrize("name", THEIRS)
-def test_many_at_once_are_each_alone(envs, name):
+def test_environments_stepped_together_equal_single_ones(envs, name):
     problem = envs[name]
     draws = problem.randomizer().sample(12, generator=1)
     plans = [RolloutPlan(index=i, seed=(0, i, 0), env_update=draw) for i, draw in enumerate(draws)]

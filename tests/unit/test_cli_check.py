@@ -84,4 +84,4 @@ def test_files_of_the_current_folder_are_found(tmp_path):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "my_env:robot is ready as a family of tasks" in done.stdout
-    assert "the same rollouts there" in " ".join(done.stdout.split())
+    assert "where rollouts are the same" in " ".join(done.stdout.split())

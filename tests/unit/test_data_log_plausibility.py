@@ -112,7 +112,7 @@ def test_degrees_are_asked_for_where_everything_is_in_degrees(tmp_path):
     for label in ("arm_angle_2", "Pitch", "joint angle", "yaw_left", "psi", "Theta1"):
         mapping = {"observations": {label: "a", "rate": "s"}, "actions": ["u"], "sample_time": 0.02}
         [finding] = check_log(load_log(tmp_path / "log.npz", mapping))
-        assert finding.kind == "degrees" and finding.text.endswith("in degrees? Then say unit: deg in the mapping")
+        assert finding.kind == "degrees" and finding.text.endswith("in degrees? Then write unit: deg in the mapping")
     others = ("place", "angle_speed", "mangled", "Yaw Rate", "theta1dot", "yaw_acceleration", "roll_torque", "tank_psi")
     for label in others:
         mapping["observations"] = {label: "a", "rate": "s"}
@@ -309,7 +309,9 @@ def test_degrees_in_both_columns_are_asked_for(tmp_path):
     np.savez(tmp_path / "log.npz", t=t, u=u, angle_deg=angle, speed=np.gradient(angle, DT))
     observations = {"theta": {"column": "angle_deg"}, "theta_dot": {"column": "speed"}}
     mapping = {"time": "t", "observations": observations, "actions": ["u"]}
-    with pytest.warns(UserWarning, match=r"jumps by .* goes from -68.75 to 68.75, so it is not .* then say unit: deg"):
+    with pytest.warns(
+        UserWarning, match=r"jumps by .* goes from -68.75 to 68.75, so it is not .* Then write unit: deg"
+    ):
         log = load_log(tmp_path / "log.npz", mapping)
     [found] = [one for one in check_log(log) if one.kind == "degrees"]
     assert found.text.startswith("theta (column 'angle_deg') has no unit, and goes from -68.75 to 68.75: in degrees?")

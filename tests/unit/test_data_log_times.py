@@ -202,7 +202,7 @@ def test_gaps_are_listed_and_never_bridged_unsaid(tmp_path):
     [found] = load_log(written(tmp_path, noisy, u), {**MAPPING, "max_gap": 0.1}, dt=DT)
     np.testing.assert_array_equal(found.actions[:19, 0], u[:19])  # rows around gaps are on the grid
     assert found.rollout_info["log"]["timing"]["clock_error"] == 0.0  # 20 rows do not show it
-    with pytest.raises(ValueError, match=r"2\.02 s pass since the row before"):
+    with pytest.raises(ValueError, match=r"2\.02 s have passed since the previous row"):
         load_log(written(tmp_path, np.where(np.arange(60) < 30, 0.0, 2.0) + DT * np.arange(60), u), MAPPING, dt=DT)
 
 

@@ -165,7 +165,7 @@ def test_one_log_may_hold_many_rollouts_with_states_and_endings(tmp_path):
 def test_gaps_up_to_max_gap_are_filled():
     mapping = {"observations": ["x"], "actions": ["u"], "sample_time": 0.1, "max_gap": 0.31}
     nan = np.nan
-    with pytest.warns(UserWarning, match=r"missing, .*u in row 2, x in row 2 to 3 \(300 ms\)"):
+    with pytest.warns(UserWarning, match=r"u in row 2, x in row 2 to 3 \(300 ms\) are missing"):
         result = loaded({"x": [0.0, nan, nan, 3.0, 4.0], "u": [1.0, nan, 3.0, 4.0, nan]}, mapping)
     log = result.rollout_info["log"]
     assert [one[:3] for one in log["missing"]] == [["u", 2, 2], ["x", 2, 3]]

@@ -277,7 +277,7 @@ def test_what_cannot_be_sent_is_found_in_a_real_worker():
     assert report.failed == ["worker"]
     assert report["worker"].value == "a task cannot be sent to another process: cannot pickle '_thread.lock' object"
     good = check_task_env(TaskFamily.from_env(Line, horizon=50))
-    assert good["worker"].value == "tasks can be sent to another process, the same rollouts there"
+    assert good["worker"].value == "tasks can be sent to another process, where rollouts are the same"
 
 
 def test_tasks_on_one_side_only():

@@ -195,7 +195,7 @@ def test_the_page_says_whether_it_adapts_or_averages(tmp_path):
         "cosine between task gradients 0.1 mean of the last 10 epochs",
         "gain, training tasks 1 ",
         "training tasks made worse 25 %",
-        "held-out tasks made worse 50 % Share with a lower return after adaptation than before",
+        "held-out tasks made worse 50 % Share of tasks with a lower return after adaptation than before",
         "return after adaptation -7",  # not that of later training
     ):
         assert said in page.text, said
@@ -210,7 +210,7 @@ def test_the_page_says_whether_it_adapts_or_averages(tmp_path):
         tmp_path / "evaluation.json", {**values, "verdict": {**verdict, "n_tasks": 60, "failing_tasks": failing}}
     )
     text = page_of(tmp_path).text
-    assert "held-out tasks made worse 31.7 % Share with a lower return after adaptation than without, in the" in text
+    assert "held-out tasks made worse 31.7 % Share of tasks with a lower return after adaptation than without" in text
     assert text.index("Does it adapt, or average?") < text.index("Losses and other numbers")
 
 

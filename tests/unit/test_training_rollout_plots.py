@@ -61,5 +61,5 @@ def test_settings_that_matplotlib_cannot_read_are_named(example, tmp_path, monke
     (tmp_path / "matplotlib.py").write_text("import pathlib\npathlib.Path('matplotlibrc').read_text('utf-8')\n")
     monkeypatch.delitem(sys.modules, "matplotlib")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(DamagedFileError, match=r"^matplotlibrc: it is damaged.*mend the file, or remove it"):
+    with pytest.raises(DamagedFileError, match=r"^matplotlibrc: it is damaged.*repair the file, or remove it"):
         plot_rollout(example, path="a.png")

@@ -62,16 +62,17 @@ def test_the_way_to_the_oracle_begins_at_the_floor_where_one_is_known() -> None:
     [
         (
             verdict_of(12.0, mismatched=WITHOUT, oracle=WITHOUT + 16.0),
-            "adapts: +12.0 [12.0, 12.0] by its own data, 75 % [75, 75] of the way to the oracle; helps in all 8 tasks",
+            "adapts: +12.0 [12.0, 12.0] from its own data, 75 % [75, 75] of the way to the oracle; "
+            "helps in all 8 tasks",
         ),
         (
             verdict_of(12.0),
-            "improves, but it was not tested whether by its own data: +12.0 [12.0, 12.0]; helps in all 8 tasks",
+            "improves, but it was not tested whether because of its own data: +12.0 [12.0, 12.0]; helps in all 8 tasks",
         ),
         (
             verdict_of(12.0, mismatched=WITHOUT + 12.0),
-            "improves, not by its data: +12.0 [12.0, 12.0] (against another task's data: +0.0 [0.0, 0.0]); helps in "
-            "all 8 tasks",
+            "improves, but not because of its own data: +12.0 [12.0, 12.0] (compared to another task's data: "
+            "+0.0 [0.0, 0.0]); helps in all 8 tasks",
         ),
         (
             verdict_of(0.0, divergence=np.full(8, 0.02)),
@@ -109,7 +110,7 @@ def test_the_way_to_the_oracle_begins_at_the_floor_where_one_is_known() -> None:
         ),
         (
             verdict_of(0.12, mismatched=WITHOUT),
-            "adapts: +0.120 [0.120, 0.120] by its own data; helps in all 8 tasks",
+            "adapts: +0.120 [0.120, 0.120] from its own data; helps in all 8 tasks",
         ),
         (
             judge([-7.0], [-10.0]),
@@ -182,7 +183,7 @@ def test_the_panel_begins_with_it(tmp_path: Any) -> None:
         {**numbers, "verdict": verdict_of(mismatched=WITHOUT).to_dict()}, tmp_path, [], "metaroll list"
     )
     first = str(panel.renderable).splitlines()[0]
-    assert first == "[bold green]adapts: +2.00 [2.00, 2.00] by its own data; helps in all 8 tasks[/]"
+    assert first == "[bold green]adapts: +2.00 [2.00, 2.00] from its own data; helps in all 8 tasks[/]"
     worse = closing_panel({**numbers, "verdict": verdict_of(-1.0).to_dict()}, tmp_path, [], "metaroll list")
     assert str(worse.renderable).startswith("[bold yellow]adapting makes it worse")
 

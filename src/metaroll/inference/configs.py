@@ -53,14 +53,14 @@ class EstimatorConfig(Config):
     ] = 0
     regressions: Annotated[
         bool,
-        "With npe, networks see linear regressions of the parameters on the features, one for each parameter, in place "
-        "of features, where the first network learns more from these, by its validation. Within a narrow region it "
-        "often does: of many features it learns single simulations by heart (Fearnhead and Prangle 2012 make such "
-        "summaries for ABC). Without effect on proposals posterior in several rounds.",
+        "With npe, networks see linear regressions of the parameters on the features, one for each parameter, instead "
+        "of the features, if validation shows that the first network learns more from these. It often does within a "
+        "narrow region, where networks memorize simulations with many features (Fearnhead and Prangle 2012 use such "
+        "summaries for ABC). No effect with the proposal posterior in several rounds.",
     ] = False
     ensemble: Annotated[Whole, "Estimators that are trained and averaged."] = 1
     batch_size: Annotated[Whole, "Simulations in a gradient step."] = 100
-    learning_rate: Annotated[Positive, "Of Adam."] = 5e-4
+    learning_rate: Annotated[Positive, "Learning rate (Adam)."] = 5e-4
     validation_fraction: Annotated[
         float, Bounds(0.0, 1.0, above_low=True, below_high=True), "Share of the simulations that decides when to stop."
     ] = 0.1

@@ -220,7 +220,7 @@ class Identifiability:
         steps = f"{self._num_steps} step{'s' * (self._num_steps != 1)}"
         value = (
             f"random actions distinguish {count} of {len(pairs)} pairs of tasks in {steps}; the task of a rollout is "
-            f"guessed correctly out of two in {mean:.0%} (chance 50%)"
+            f"guessed correctly out of two in {mean:.0%} of cases (chance 50%)"
         )
         if mean >= _DISTINGUISHABLE:
             return TaskCheck(name, "ok", value, numbers=numbers)

@@ -296,7 +296,7 @@ class _Checks:
         if distinct(self.rollouts) == 1:
             if self._distinct_if_set_late > 1:
                 return TaskCheck(name, "fail", "reset forgets the task that was set", hint)
-            return TaskCheck(name, "skip", "setting a task has no effect to keep")
+            return TaskCheck(name, "skip", "setting a task has no effect that could be kept")
         seconds = [self.alone(update, resets=2)[1] for update in self.updates[: len(self.rollouts)]]
         lost = sum(difference(a, b) is not None for a, b in zip(self.rollouts, seconds, strict=True))
         if not lost:
@@ -337,7 +337,7 @@ class _Checks:
             value = f"in another process the same seed gives a different rollout ({different[0]})"
             hint = "do not depend on the process: environment variables, hash(), files in the current folder"
             return TaskCheck("worker", "fail", value, hint)
-        text = "the same rollouts there" if self.deterministic else "they work there"
+        text = "where rollouts are the same" if self.deterministic else "where they work"
         return TaskCheck("worker", "ok", f"tasks can be sent to another process, {text}")
 
     def alone(self, update: EnvUpdate, global_seed: int = 0, resets: int = 1) -> list[StepSequence]:

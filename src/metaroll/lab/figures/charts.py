@@ -367,7 +367,7 @@ def adaptation_chart(values: Values, references: Mapping[str, Any] | None = None
     return Chart(
         "Adapting to a new task" if title is None else title,
         over,
-        "episode in the new task (in the first nothing is known about it)",
+        "episode in the new task (nothing is known about it in the first one)",
         _return_label(values.get("reward_key")),
         curves,
         references or {},

@@ -74,8 +74,8 @@ def film(filmed: StepSequence, source: Any, update: EnvUpdate | None = None) -> 
     rewards = np.asarray(filmed.rewards)
     if len(again) != len(filmed) or not np.allclose(again.rewards, rewards, rtol=_CLOSE, atol=_CLOSE):
         raise ValueError(
-            f"{_name_of(source)} does not repeat the rollout (other rewards after the same seed and actions), so what "
-            "would be drawn is not what happened; all its randomness must come from reset(seed=...)"
+            f"{_name_of(source)} does not repeat the rollout (rewards differ for the same seed and actions), so the "
+            "video would not show what happened; all its randomness must come from reset(seed=...)"
         )
     return Film(again.rollout_info["frames"], fps)
 

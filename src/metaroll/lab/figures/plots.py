@@ -93,7 +93,7 @@ def _plain_settings() -> Iterator[None]:
     Raises:
         DamagedFileError: A damaged settings file prevents the import of matplotlib; names the file.
     """
-    with damage(_settings_file(), hint="mend the file, or remove it"):
+    with damage(_settings_file(), hint="repair the file, or remove it"):
         import matplotlib as mpl
     # A fixed salt gives equal bytes for equal charts; without math, a name with dollar signs is not a formula.
     with mpl.rc_context(mpl.rcParamsDefault), mpl.rc_context({"svg.hashsalt": "metaroll", "text.parse_math": False}):

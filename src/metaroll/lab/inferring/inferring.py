@@ -74,7 +74,7 @@ def usual_prior(env: Any, params: Sequence[str] = ()) -> Prior:
         names = default_randomizer(source, generator=0).names
     except ValueError as error:
         hint = option_text("param", ["NAME=LOW:HIGH"])
-        raise ValueError(f"{env} has no usual ranges of parameters: say which are unknown, {hint}") from error
+        raise ValueError(f"{env} has no default ranges of parameters: name the unknown ones, {hint}") from error
     made = source.make()
     try:
         values = {name: float(value) for name, value in read_domain_params(made, list(names)).items()}
@@ -235,8 +235,8 @@ def segment_sampler(
     seen, _, _ = _split(source, rollouts, prior, options, is_known)
     if is_known and options.segment_length < len(seen[0]):
         raise ValueError(
-            f"segment_length must be at least the {len(seen[0])} steps of rollouts where true_start says where they "
-            f"start, got {options.segment_length}"
+            f"segment_length must be at least {len(seen[0])}, the steps of a rollout, if true_start is given, got "
+            f"{options.segment_length}"
         )
     compared = Compared.of(source, seen, prior, options, true_start, noise)
     return Followed.of(compared, seen, options).sampler(prior, options, exact_starts=is_known)
@@ -305,7 +305,7 @@ class _Judge:
                 self._judged.append((posterior, none))
                 return True
             self._unjudged = (
-                f"which gave a posterior that could not be judged ({error}); so this is the one before them"
+                f"which gave a posterior that could not be judged ({error}), so the earlier one is returned"
             )
             self._judged[0][0].description.update(
                 num_failed=posterior.description["num_failed"],

@@ -64,7 +64,7 @@ def _compare_repeats(first: Sequence[np.ndarray], again: Sequence[np.ndarray]) -
             warnings.warn(
                 "the simulator gives different results when the same segment is simulated again with the same seed"
                 f"{where}: reset must set all of its state, and random numbers must come from self.np_random. "
-                f"Otherwise no posterior can be repeated ({_PAGE})",
+                f"Otherwise no posterior is reproducible ({_PAGE})",
                 stacklevel=4,
             )
             return
@@ -106,10 +106,11 @@ def _check_starts(compared: Compared, rollout: StepSequence, starts: SegmentStar
         )
         where = "in the first row" if place == 0 else f"in row {begins[place]} (counted from 0) of the first rollout"
         hint = (
-            f"It shows about the same where all {len(first)} segments start: its reset must read options['init_state']"
+            f"It shows about the same at the start of all {len(first)} segments: its reset must read "
+            "options['init_state']"
             if ignores_start
-            else "Check units, signs, zeros of angles and the order of columns; of a simulator of yours, that reset "
-            "reads options['init_state'] and state_from_observation is its inverse"
+            else "Check units, signs, zeros of angles and the order of columns; if the simulator is yours, also that "
+            "reset reads options['init_state'] and that state_from_observation is its inverse"
         )
         raise DataError(
             f"the simulator must show what was recorded where it starts: {where}, {difference} in the simulator, which "
@@ -194,8 +195,8 @@ def _check_params(
     if not changed:
         raise DataError(
             f"parameters must change what is simulated, but {', '.join(still)}, each from its nominal value to the "
-            "farther end of its prior, change nothing in the first recorded rollout: the simulator takes them and "
-            f"does not use them, or nothing moves in the log. How parameters are set: {_PAGE}"
+            "farther end of its prior, change nothing in the first recorded rollout: the simulator accepts them "
+            f"but does not use them, or nothing moves in the log. How parameters are set: {_PAGE}"
         )
     if still:
         warnings.warn(
@@ -270,7 +271,7 @@ def _simulated(
             raise RolloutError(
                 f"the simulator cannot simulate the first recorded rollout, with its own parameters, from the state "
                 f"{np.array2string(starts.states[0], precision=4, threshold=12)}: {error_summary(error)}. What infer "
-                f"asks of a simulator (that it can be stepped on after an end of its own, too): {_PAGE}",
+                f"requires of a simulator (also that it can be stepped after it has ended an episode): {_PAGE}",
                 error.plan,
                 error.step,
                 error.worker_traceback,

@@ -214,7 +214,7 @@ def _warn_of_timing(table: LogTable, rollouts: Sequence[StepSequence], max_gap: 
     """Warn about gaps longer than ``max_gap`` and an inaccurate clock, in one message."""
     timings = [rollout.rollout_info["log"]["timing"] for rollout in rollouts]
     gap_text = gaps_text([gap for timing in timings for gap in timing["gaps"] if gap[1] > max_gap])
-    parts = [f"{gap_text} (max_gap in the mapping, at least as long, allows it)"] if gap_text else []
+    parts = [f"{gap_text} (allowed if max_gap in the mapping is at least as long)"] if gap_text else []
     missing = [one for rollout in rollouts for one in rollout.rollout_info["log"]["missing"]]
     parts += [missing_text(missing)] if missing else []
     far = [number for number, timing in enumerate(timings) if abs(timing["clock_error"]) > _FAR_CLOCK]
@@ -290,8 +290,8 @@ class _Reader:
         for start in starts.tolist():
             if ids[start] in known:
                 raise LogError(
-                    f"{self._table.place(start, name)}: rollout {ids[start]} continues after another one had begun, it "
-                    f"started in row {known[ids[start]] + 1}; sort the rows by {name!r}"
+                    f"{self._table.place(start, name)}: rollout {ids[start]} continues after another one has begun; "
+                    f"it started in row {known[ids[start]] + 1}; sort the rows by {name!r}"
                 )
             known[ids[start]] = start
         return np.stack([starts, np.append(starts[1:], self._num_rows)], axis=1)
@@ -347,7 +347,7 @@ class _Reader:
         if marked.size and marked[0] < end - first - 2:
             raise LogError(
                 f"{self._table.place(first + int(marked[0]), str(self._mapping.terminated))}: the rollout has ended, "
-                "but rows follow; name the column that tells rollouts apart (episode)"
+                "but rows follow; name the column that distinguishes rollouts (episode)"
             )
         return marked.size > 0
 
@@ -402,8 +402,8 @@ class _Reader:
         self._asked.add(column.column)
         warnings.warn(
             f"{self._table.source}: column {column.column!r}, of which {label!r} is the {column.function}, goes "
-            f"from {known.min():.4g} to {known.max():.4g}, more than six turns: in degrees? Then say unit: deg in the "
-            "mapping, else unit: rad",
+            f"from {known.min():.4g} to {known.max():.4g}, more than six turns: in degrees? Then write unit: deg in "
+            "the mapping, otherwise unit: rad",
             stacklevel=7,
         )
 
@@ -427,7 +427,7 @@ class _Reader:
             if np.ptp(values[known]) > _A_TURN:  # wrapped angles stay within one turn
                 low, high = values[known].min(), values[known].max()
                 hint = f"it goes from {low:.4g} to {high:.4g}, so it is not wrapped"
-                hint += "" if column.unit else "; in degrees? then say unit: deg"
+                hint += "" if column.unit else "; in degrees? Then write unit: deg"
             warnings.warn(
                 f"{self._table.place(first + row, column.column)}: the angle {label!r} jumps by {jumps.max():.4g} rad; "
                 f"{hint}",
@@ -461,8 +461,8 @@ class _Reader:
             if between.size:
                 raise LogError(
                     f"{self._table.place(first + int(between[0]), column.column)}: the action {label!r} is "
-                    f"{values[between[0]]:.6g}, and the environment has choices, whole numbers from {low:g} to "
-                    f"{high:g} (others in {between.size} of {len(values)} rows); check its scale and offset"
+                    f"{values[between[0]]:.6g}, but the choices of the environment are whole numbers from {low:g} to "
+                    f"{high:g} ({between.size} of {len(values)} rows have others); check its scale and offset"
                 )
             values = whole
         tolerance = _BEYOND * (high - low) if np.isfinite(high - low) else 0.0
@@ -492,9 +492,9 @@ def _ordered(columns: Mapping[str, LogColumn], spec: EnvSpec | None, kind: str) 
         discrete = kind == "action" and not isinstance(spec.action_space, Box)
         if len(columns) != (1 if discrete else size):
             raise LogError(
-                f"{kind}s of the mapping must be {size}, as the environment has (it does not name them: they go by "
-                f"their order, and labels are yours), got {len(columns)}: {', '.join(columns)}. What a log lacks must "
-                "be computed before, or the environment must not show it"
+                f"the mapping must have as many {kind}s as the environment, {size}, got {len(columns)}: "
+                f"{', '.join(columns)} (the environment has no labels for them, so their order counts, and you choose "
+                "the labels). Compute what the log lacks beforehand, or leave it out of the environment"
             )
         return dict(columns)
     lacking = [label for label in labels if label not in columns]

@@ -45,7 +45,7 @@ def find_minari(path: str | Path) -> Any:
     if not named and not folder.is_dir():
         return None
     if not named and not (folder / "data").is_dir():
-        raise LogError(f"{folder} is a folder, and no data set of Minari (it has no folder data); name a file in it")
+        raise LogError(f"{folder} is a folder but not a data set of Minari (it has no folder data); name a file in it")
     minari = _import_minari()
     if not named:
         _check_files(folder / "data")

@@ -59,7 +59,7 @@ _OUTSIDE, _NOISY, _DEVIATIONS = 1e-6, 0.1, 4.0
 """A column may leave its space by this share of the range; a noisy one by up to the second share, or this many
 deviations of its noise."""
 _UNITS = (
-    (180.0 / math.pi, "one of them is in degrees (then say unit: deg, or deg/s, in the mapping)"),
+    (180.0 / math.pi, "one of them is in degrees (then write unit: deg, or deg/s, in the mapping)"),
     (60.0 / (2.0 * math.pi), "one of them is in turns per minute (rpm)"),
     (2.0 * math.pi, "one of them is in turns"),
     (6.0, "one is in turns per minute (rpm), the other one in degrees"),
@@ -205,7 +205,7 @@ def _degrees(
                 (names[i],),
                 (),
                 f"{names[i]} (column {column!r}) has no unit, and goes from {low:.4g} to {high:.4g}: in degrees? Then "
-                f"say unit: deg{'' if is_angle else ' (or deg/s)'} in the mapping",
+                f"write unit: deg{'' if is_angle else ' (or deg/s)'} in the mapping",
             )
 
 
@@ -227,9 +227,9 @@ def _speeds(
             "jump",
             tuple(names[i] for relation in relations for i in (*relation.position, relation.speed)),
             jumps,
-            f"{place} jumps in {_listed(jumps)}, farther than {speed} takes it"
+            f"{place} jumps in {_listed(jumps)}, farther than {speed} explains"
             f"{', and others with it' if len(relations) > 1 else ''}: does a new rollout begin there (then name the "
-            "column that tells rollouts apart, episode, or cut the log), or are rows missing?",
+            "column that distinguishes rollouts, episode, or cut the log), or are rows missing?",
         )
     for relation in relations:
         columns = tuple(names[i] for i in (*relation.position, relation.speed))
@@ -241,7 +241,7 @@ def _speeds(
                     columns[:2],
                     (),
                     f"{columns[0]} and {columns[1]} are not the sine and cosine of an angle: the sum of their squares "
-                    f"is off 1 by {error:.2g}; check the columns, and function and unit in the mapping",
+                    f"differs from 1 by {error:.2g}; check the columns, and function and unit in the mapping",
                 )
                 continue
         pair = _pair(logs, relation, stops)

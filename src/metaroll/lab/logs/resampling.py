@@ -83,7 +83,7 @@ def checked_times(times: np.ndarray, start: float, table: LogTable, first: int, 
         row = int(wrong[0]) + 1
         again = "is the same as" if pauses[row - 1] == 0 else "is before"
         hint = (
-            "name the column that tells rollouts apart (episode), if a new one begins here"
+            "name the column that distinguishes rollouts (episode), if a new one begins here"
             if times[row] <= 0.1 * times[:row].max()
             else "sort the rows, and remove duplicates"
         )
@@ -96,10 +96,10 @@ def checked_times(times: np.ndarray, start: float, table: LogTable, first: int, 
     if long.size:
         row = int(long[0]) + 1
         raise LogError(
-            f"{table.place(first + row, column)}: {pauses[row - 1]:.6g} s pass since the row before, usually "
-            f"{usual:.6g} s; where one run ends there, and another one begins, name the column that tells runs "
-            "apart (episode: COLUMN in the mapping); else cut the log there, or set max_gap to "
-            f"{pauses[row - 1]:.6g} in the mapping, and what happens in the pause is made up"
+            f"{table.place(first + row, column)}: {pauses[row - 1]:.6g} s have passed since the previous row, usually "
+            f"{usual:.6g} s. If one run ends there and another one begins, name the column that distinguishes runs "
+            "(episode: COLUMN in the mapping); otherwise cut the log there, or set max_gap to "
+            f"{pauses[row - 1]:.6g} in the mapping, so that the pause is filled with interpolated values"
         )
 
 
@@ -136,8 +136,8 @@ def make_grid(
         worst = int(np.argmax(np.abs(pauses - usual)))
         if abs(pauses[worst] - usual) > _UNEVEN * usual:
             raise LogError(
-                f"{table.place(first + worst + 1, column)}: {pauses[worst]:.6g} s pass since the row before, usually "
-                f"{usual:.6g} s; set dt, so that the log is resampled"
+                f"{table.place(first + worst + 1, column)}: {pauses[worst]:.6g} s have passed since the previous row, "
+                f"usually {usual:.6g} s; set dt, so that the log is resampled"
             )
         return _rows_as_steps(times, usual)
     if usual > _TOO_SLOW * dt:

@@ -114,7 +114,7 @@ def _rollout(parsed: list[dict[str, Any]], name: str, budget: Budget) -> StepSeq
     """The rollout of the lines of a log."""
     header = parsed[0]
     if header.get("format") != _FORMAT:
-        raise LogError("it is not a log of a RealEnv: its first line is no such header")
+        raise LogError("it is not a log of a RealEnv: its first line is not such a header")
     if header.get("version") != _VERSION:
         version = header.get("version")
         raise LogError(f"it has version {version!r} of the format, this metaroll reads {_VERSION}")

@@ -129,7 +129,7 @@ class LogTable:
             hint = "; write numbers with a point" if "," in text else ""
             if _STAMP.match(text.strip()):
                 hint = "; write seconds, or save time stamps in a .parquet or .npz file as such"
-            raise LogError(f"{self.place(row, column)}: {reprlib.repr(value)} is no number{hint}") from None
+            raise LogError(f"{self.place(row, column)}: {reprlib.repr(value)} is not a number{hint}") from None
 
     def rows(self, names: Mapping[str, str]) -> int:
         """Number of rows of the columns ``names`` (name -> role), which must be equally long.
@@ -189,10 +189,10 @@ def _read_csv(path: Path) -> LogTable:
             where = f"row {number + 1} (line {number + 2 + comments})"
             if len(row) < 2 and not any(map(str.strip, row)):
                 raise LogError(
-                    f"{where} is empty: remove it; where it separates rollouts, add a column that tells them apart "
+                    f"{where} is empty: remove it; if it separates rollouts, add a column that distinguishes them "
                     "(episode)"
                 )
-            ends = "; the log ends in the middle of a line: take it away" if number == len(rows) - 1 else ""
+            ends = "; the log ends in the middle of a line: remove that line" if number == len(rows) - 1 else ""
             raise LogError(f"{where} has {len(row)} cells, the first line names {len(names)} columns{ends}")
     cells = list(zip(*rows, strict=True)) if rows else [()] * len(names)
     return LogTable(path.name, dict(zip(names, cells, strict=True)), comments + 1)

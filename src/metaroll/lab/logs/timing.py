@@ -78,9 +78,9 @@ def timing_text(info: Mapping[str, Any], dt: float, *, choices: bool = False) ->
         "rows": f"rows were taken as steps of {_seconds(dt)}",
         "gathered": f"rows, {between} apart, were gathered into steps of {_seconds(dt)}: {acted}",
         "repeated": f"rows, {between} apart, were taken as several steps of {_seconds(dt)} each: observations between "
-        "them lie on lines",
+        "them are interpolated linearly",
         "means": f"rows, {between} apart, were resampled to steps of {_seconds(dt)}: {acted}, "
-        "observations lie on lines between rows",
+        "observations are interpolated linearly between rows",
     }[info["rows"]]
     notes = []
     if info["stamps_off"] is None:
@@ -108,8 +108,8 @@ def gaps_text(gaps: list[list[Any]]) -> str:
     listed = ", ".join(f"row {row} ({_seconds(seconds)})" for row, seconds in gaps[:_LISTED])
     more = f" and {len(gaps) - _LISTED} more" if len(gaps) > _LISTED else ""
     return (
-        f"{len(gaps)} {'gap' if len(gaps) == 1 else 'gaps'} before {listed}{more}: observations there lie on "
-        "lines, and actions are those before the gap"
+        f"{len(gaps)} {'gap' if len(gaps) == 1 else 'gaps'} before {listed}{more}: observations there are "
+        "interpolated linearly, and actions are those before the gap"
     )
 
 
@@ -130,8 +130,8 @@ def missing_text(missing: list[list[Any]]) -> str:
     )
     more = f" and in {len(places) - _LISTED} more places" if len(places) > _LISTED else ""
     return (
-        f"values are missing, of {listed}{more}: observations there lie on lines, and actions are those before. Where "
-        "that is for longer than a step, inference cuts recordings, or says that it does not"
+        f"values of {listed}{more} are missing: observations there are interpolated linearly, and actions are those "
+        "before. If that lasts longer than a step, inference cuts recordings there, or reports that it does not"
     )
 
 

@@ -21,15 +21,22 @@ _EPOCHS = 10
 _LEARNED = {
     "inner_kl": (
         "KL of the inner step",
-        "How far one inner step moves a policy, in nats. Near 0 it acts in every task as before.",
+        "How far one inner step moves a policy, in nats. If it is near 0, the policy hardly changes.",
     ),
     "gradient_cosine": (
         "cosine between task gradients",
-        "How alike the first inner steps of two tasks are. Near 1 all lead the same way, and one policy for all would "
-        "do; near 0 each task has its own.",
+        "How similar the first inner steps of two tasks are. If it is near 1, all tasks pull the same way, and one "
+        "policy would do for all; if it is near 0, each task has its own direction.",
     ),
-    "gain": ("gain, training tasks", "Return after the inner steps minus the return before. Near 0 it averages."),
-    "share_worse": ("training tasks made worse", "Share with a lower return after the inner steps than before."),
+    "gain": (
+        "gain, training tasks",
+        "Return after the inner steps minus the return before them. If it is near 0, the policy only averages over "
+        "tasks.",
+    ),
+    "share_worse": (
+        "training tasks made worse",
+        "Share of tasks with a lower return after the inner steps than before.",
+    ),
 }
 _PAIRED = "in the same test episodes"
 _UNPAIRED = "which is the first exploration episode"
@@ -76,12 +83,12 @@ def _held_out(facts: RunFacts) -> list[tuple[str, str, str, str]]:
     cells = []
     if math.isfinite(gain):
         bounds = f"[{number_text(low)}, {number_text(high)}]" if math.isfinite(low) and math.isfinite(high) else ""
-        new = ": what adapting is worth in tasks it has not met" if kind == "held-out" else ""
+        new = ": what adaptation is worth in tasks that were not trained on" if kind == "held-out" else ""
         meaning = f"Return after adaptation minus the return {without}{new}."
         cells.append((f"gain, {kind} tasks", number_text(gain), bounds, meaning))
     share, against_what = _share_worse(facts, verdict)
     if math.isfinite(share):
-        meaning = f"Share with a lower return after adaptation than {against_what}."
+        meaning = f"Share of tasks with a lower return after adaptation than {against_what}."
         cells.append((f"{kind} tasks made worse", percent(share), "", meaning))
     return cells
 

@@ -115,7 +115,7 @@ def _parameter_table(inference: Inference, truth: Mapping[str, float] | None) ->
         ]
         cells += [number_text(truth[row["name"]])] if truth else []
         body.append(cells)
-    return table(head, body, f"What is known after the data, by {len(inference.posterior.draws):,} draws")
+    return table(head, body, f"What is known after the data, from {len(inference.posterior.draws):,} draws")
 
 
 def _errors(inference: Inference) -> str:
@@ -123,7 +123,9 @@ def _errors(inference: Inference) -> str:
         return f"<p>{html.escape(inference.error_text().capitalize())}.</p>"
     errors = inference.errors()
     where = (
-        "held-out rollouts" if any(trace.held_out for trace in inference.traces) else "the rollouts it was made from"
+        "held-out rollouts"
+        if any(trace.held_out for trace in inference.traces)
+        else "the rollouts that it was inferred from"
     )
     return (
         f"<p>Error of predictions on {where}, in deviations of what was recorded: {errors['posterior']:.3g} with the "
@@ -135,8 +137,8 @@ def _predictions(trace: Traces) -> list[str]:
     """Traces over time, and the same aligned by dynamic time warping, which shows differences of shape alone."""
     dt = 1.0 if trace.dt is None else trace.dt
     time = dt * np.arange(len(trace.recorded))
-    kind = "held-out rollout" if trace.held_out else "rollout that inference saw"
-    about = f"{kind}; {len(trace.simulated)} draws, from the recorded state anew with every segment"
+    kind = "held-out rollout" if trace.held_out else "rollout used for inference"
+    about = f"{kind}; {len(trace.simulated)} draws, each segment simulated from its recorded state"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # of rows that no draw could simulate
         middle = np.nanmedian(trace.simulated, axis=0)

@@ -1,4 +1,4 @@
-"""Does an agent adapt? What the paired returns of a study show, in a few facts."""
+"""Whether an agent adapts, judged by the paired returns of a study."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ Word = Literal["adapts", "improves", "gets worse", "hardly changes", "no evidenc
 
 _MOST_NAMED = 5
 HARDLY_DIFFERS = 0.1
-"""Nats: with a smaller mean divergence (from the prior, from another task's posterior) next to nothing is known."""
+"""In nats: a smaller mean divergence (from the prior, from another task's posterior) means hardly any information."""
 HARDLY_CHANGES = 0.01
-"""Of the standard deviation of returns: a smaller difference is next to none, however narrow its interval."""
+"""Share of the standard deviation of returns: smaller differences do not count, however narrow their intervals."""
 _ROUNDING = 1e-6
 FEWEST_TASKS = fewest_differences()
-"""With fewer (of repetitions, where tasks are all there are), chance makes all gains positive in more than 2.5 % of
+"""With fewer tasks (repetitions, if there are no other tasks), chance alone makes all gains positive in over 2.5 % of
 evaluations."""
 
 
 class Estimate(NamedTuple):
-    """A mean over tasks and the 95 % interval of paired differences by sign flips; NaN bounds of too few tasks.
+    """A mean of paired differences over tasks, with its 95 % interval by sign flips; too few tasks give NaN bounds.
 
-    The interval lies above 0 where flips of the signs of the differences show, one-sided at 2.5 %, that chance would
-    hardly make so large a mean.
+    The interval lies above 0 if the one-sided sign-flip test rejects, at 2.5 %, that the differences are symmetric
+    around 0.
     """
 
     value: float
@@ -64,27 +64,27 @@ class Estimate(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """Whether an agent adapts, by how much, and due to which data. Differences are paired by test episodes.
+    """Whether an agent adapts, by how much, and because of which data. Differences are paired by test episodes.
 
     Attributes:
         num_tasks: Number of tasks M.
-        num_repetitions: Number of repetitions R that intervals are over, where the tasks are all there are; ``None``
-            where they are a sample of many, and intervals are over tasks.
+        num_repetitions: Number of repetitions R that intervals are over, if there are no other tasks; ``None`` if the
+            tasks are a sample, and intervals are over tasks.
         gain: Return after adaptation minus return of no adaptation.
-        own_data: Whether the interval of ``own_data_gain`` lies above 0, and it is at least ``least_effect``: it adapts
-            by what it saw in the task, and not by any data; ``None`` where that was not measured.
+        own_data: Whether ``own_data_gain`` has an interval above 0 and is at least ``least_effect``, so that the agent
+            adapts because of data from the task, and not because of any data; ``None`` if this was not measured.
         own_data_gain: Return after adaptation minus that after adaptation to another task's data (mismatched context).
         oracle_room: Return of the oracle minus return of no adaptation; ``None`` without an oracle.
-        oracle_share: How far on the way from the floor (without one: from no adaptation) to the oracle the agent gets:
-            0 is the floor, 1 the oracle; ``None`` where there is no oracle, or where it is no better than the floor.
+        oracle_share: Where the adapted agent is between the floor, or no adaptation if there is no floor (0), and the
+            oracle (1); ``None`` if there is no oracle, or if it is no better than the floor.
         posterior_divergence: Mean over tasks of ``KL(posterior || prior)`` in nats; ``None`` for algorithms without a
             posterior (see ``learners.base.HasPosterior``).
-        task_divergence: The same of ``KL(posterior || posterior given another task's data)``: a posterior may be far
-            from the prior, and the same in all tasks.
-        failing: Positions of the tasks with less return after adaptation than without (by more than
+        task_divergence: The same for ``KL(posterior || posterior given another task's data)``: a posterior may be far
+            from the prior but the same in all tasks.
+        failing: Positions of the tasks whose return is lower after adaptation than without it (by more than
             ``least_effect``), the worst first.
-        failing_tasks: Their values, in words.
-        least_effect: Differences that are smaller count for nothing (see the function of the name).
+        failing_tasks: Descriptions of these tasks.
+        least_effect: Smaller differences do not count (see the function of this name).
     """
 
     num_tasks: int
@@ -105,12 +105,11 @@ class Verdict:
         """The outcome.
 
         - ``"no verdict"``: fewer than ``FEWEST_TASKS`` tasks (or repetitions, see ``num_repetitions``).
-        - ``"hardly changes"``: the interval of ``gain`` does not hold 0, but ``gain`` is nearer to it than
-          ``least_effect``.
-        - ``"gets worse"``: that interval lies below 0.
-        - ``"no evidence"``: it holds 0.
+        - ``"no evidence"``: the interval of ``gain`` contains 0.
+        - ``"hardly changes"``: it does not, but ``gain`` is smaller in size than ``least_effect``.
+        - ``"gets worse"``: it lies below 0.
         - ``"adapts"``: it lies above 0, and ``own_data`` is true.
-        - ``"improves"``: it lies above 0, but it is not known that own data do it.
+        - ``"improves"``: it lies above 0, but ``own_data`` is false or unknown.
         """
         low, high = self.gain.interval
         if not self.gain.is_known:
@@ -125,7 +124,7 @@ class Verdict:
 
     @property
     def adapts(self) -> bool | None:
-        """Whether ``word`` is ``"adapts"``; ``None`` where there is no verdict."""
+        """Whether ``word`` is ``"adapts"``; ``None`` if there is no verdict."""
         return None if self.word == "no verdict" else self.word == "adapts"
 
     @property
@@ -140,7 +139,7 @@ class Verdict:
 
     @property
     def text(self) -> str:
-        """The verdict in a sentence: ``adapts: +14.4 [7.9, 20.0] by its own data, 72 % of the way to the oracle``."""
+        """The verdict in a sentence: ``adapts: +14.4 [7.9, 20.0] from its own data, 72 % of the way to the oracle``."""
         return _sentence(self)
 
     def __str__(self) -> str:
@@ -200,12 +199,12 @@ def judge(
         divergence: ``KL(posterior || prior)`` in nats.
         task_divergence: ``KL(posterior || posterior given another task's data)``.
         tasks: Descriptions of the tasks; without them they are called ``task 0``, ``task 1``, ...
-        all_tasks: Whether these are all the tasks there are, and no sample of many: then repetitions differ by chance
-            alone, intervals are over them, and the verdict is one on these tasks. All that are equal in every bit count
-            as one.
+        all_tasks: Whether there are no other tasks, so that these are not a sample. Then only repetitions differ by
+            chance, intervals are over repetitions, and the verdict is about these tasks alone. Repetitions that are
+            equal bit by bit count once.
 
     Raises:
-        ShapeError: The arrays are not all of one shape, or there is no task.
+        ShapeError: The arrays have different shapes, or there is no task.
     """
     after, without = (np.asarray(values, dtype=np.float64) for values in (adapted, no_adaptation))
     optional = {"mismatched": mismatched, "oracle": oracle, "floor": floor}
@@ -252,10 +251,10 @@ def judge(
 
 
 def least_effect(adapted: np.ndarray, no_adaptation: np.ndarray) -> float:
-    """The least difference between returns that counts, of returns per task ``(M,)``.
+    """The smallest difference that counts between returns per task ``(M,)``.
 
-    That is ``HARDLY_CHANGES`` times their standard deviation, over the tasks and both ways of acting; at least what
-    single precision rounds away in numbers of their size.
+    This is ``HARDLY_CHANGES`` times their standard deviation over the tasks of both arrays, but at least the rounding
+    error of single precision in numbers of their size.
     """
     returns = np.concatenate([adapted, no_adaptation])
     return float(max(HARDLY_CHANGES * returns.std(), _ROUNDING * np.abs(returns).max()))
@@ -270,7 +269,7 @@ def _estimate(differences: np.ndarray) -> Estimate:
 
 
 def _share(after: np.ndarray, floor: np.ndarray, oracle: np.ndarray) -> Estimate | None:
-    """The normalized score, where there is a way to go: else it would be a ratio of noise."""
+    """The normalized score; ``None`` if the oracle is no better than the floor, where it would be a ratio of noise."""
     room = oracle - floor
     if not (_estimate(room).is_positive if len(room) >= FEWEST_TASKS else (room > 0.0).all()):
         return None
@@ -296,7 +295,7 @@ def _sentence(verdict: Verdict) -> str:
     if verdict.word == "no evidence":
         return "; ".join([f"no evidence of adaptation: gain {gain}", *_about_room(verdict), *_about_posterior(verdict)])
     if verdict.word == "adapts":
-        parts = [f"adapts: {gain} by its own data{_share_of_oracle(verdict)}"]
+        parts = [f"adapts: {gain} from its own data{_share_of_oracle(verdict)}"]
     else:
         parts = [f"improves, {_without_own_data(verdict, gain)}{_share_of_oracle(verdict)}"]
     if verdict.failing:
@@ -318,9 +317,9 @@ def _on_few_tasks(verdict: Verdict, tasks: str) -> str:
 
 def _without_own_data(verdict: Verdict, gain: str) -> str:
     if verdict.own_data_gain is None:
-        return f"but it was not tested whether by its own data: {gain}"
+        return f"but it was not tested whether because of its own data: {gain}"
     difference = with_interval(verdict.own_data_gain.value, verdict.own_data_gain.interval, sign="+")
-    return f"not by its data: {gain} (against another task's data: {difference})"
+    return f"but not because of its own data: {gain} (compared to another task's data: {difference})"
 
 
 def _share_of_oracle(verdict: Verdict) -> str:
@@ -339,7 +338,7 @@ def _about_room(verdict: Verdict) -> list[str]:
 
 
 def _about_posterior(verdict: Verdict) -> list[str]:
-    """Whether the posterior could be the reason: it equals the prior, or is the same in all tasks."""
+    """Whether the posterior explains the outcome: it hardly differs from the prior, or from one task to another."""
     if verdict.posterior_divergence is None:
         return []
     if not verdict.posterior_differs:
@@ -352,7 +351,7 @@ def _about_posterior(verdict: Verdict) -> list[str]:
 
 
 def _joined(texts: Sequence[str]) -> str:
-    """``velocity=2.87, 2.91``: some of the tasks, with a name that all have once."""
+    """``velocity=2.87, 2.91``: the first tasks, with a name that all of them share given only once."""
     shown = [f"({text})" if text.count("=") > 1 else text for text in texts[:_MOST_NAMED]]
     heads = {text.partition("=")[0] for text in shown}
     if len(heads) == 1 and all(text.count("=") == 1 for text in shown):
