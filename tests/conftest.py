@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import itertools
 import multiprocessing
@@ -15,18 +16,19 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, final
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import numpy as np
 import psutil
 import pytest
 import rich.live  # noqa: F401 (loaded here since rich draws from Python's random while it is imported)
-import torch
 
-from metaroll.processes.children import guard_pid
-from metaroll.rollouts.configs import PoolTimeouts
-from metaroll.rollouts.workers.pool import SamplerPool
+if TYPE_CHECKING:
+    from worker_pools import SharedPools
+
+# Fixtures import torch and metaroll, not this file: it is also read by the process that hands out the tests. That one
+# needs neither, and starts the others only then.
 
 PLUGINS = Path(__file__).parents[1] / "examples" / "plugins"
 
@@ -48,6 +50,7 @@ gc.disable()
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
+    gc.set_threshold(10_000, 20, 20)  # after each 700 new objects, as is usual, it is a twentieth of all time
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -154,24 +157,34 @@ def _start_method() -> str:
     return multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
 
 
-GLOBALS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
-    "the state of Python's random": (random.getstate, random.setstate),
-    "the state of numpy.random": (
-        _numpy_state,
-        lambda s: np.random.set_state((s[0], np.frombuffer(s[1], "u4"), *s[2:])),
-    ),
-    "the state of torch's generator": (
-        lambda: torch.get_rng_state().numpy().tobytes(),
-        lambda s: torch.set_rng_state(torch.frombuffer(bytearray(s), dtype=torch.uint8)),
-    ),
-    "torch's default dtype": (torch.get_default_dtype, torch.set_default_dtype),
-    "torch's number of threads": (torch.get_num_threads, torch.set_num_threads),
-    "torch's gradient mode": (torch.is_grad_enabled, torch.set_grad_enabled),
-    "torch's deterministic mode": (torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms),
-    "NumPy's floating-point error handling": (np.geterr, lambda s: np.seterr(**s)),
-    "multiprocessing's start method": (_start_method, lambda s: multiprocessing.set_start_method(s, force=True)),
-}
-"""Name -> (read, restore)."""
+@functools.cache
+def watched_globals() -> dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]]:
+    """Name -> (read, restore)."""
+    import torch
+
+    return {
+        "the state of Python's random": (random.getstate, random.setstate),
+        "the state of numpy.random": (
+            _numpy_state,
+            lambda s: np.random.set_state((s[0], np.frombuffer(s[1], "u4"), *s[2:])),
+        ),
+        "the state of torch's generator": (
+            lambda: torch.get_rng_state().numpy().tobytes(),
+            lambda s: torch.set_rng_state(torch.frombuffer(bytearray(s), dtype=torch.uint8)),
+        ),
+        "torch's default dtype": (torch.get_default_dtype, torch.set_default_dtype),
+        "torch's number of threads": (torch.get_num_threads, torch.set_num_threads),
+        "torch's gradient mode": (torch.is_grad_enabled, torch.set_grad_enabled),
+        "torch's deterministic mode": (
+            torch.are_deterministic_algorithms_enabled,
+            torch.use_deterministic_algorithms,
+        ),
+        "NumPy's floating-point error handling": (np.geterr, lambda s: np.seterr(**s)),
+        "multiprocessing's start method": (
+            _start_method,
+            lambda s: multiprocessing.set_start_method(s, force=True),
+        ),
+    }
 
 
 @pytest.fixture(autouse=True)
@@ -181,84 +194,25 @@ def no_global_is_changed() -> Iterator[None]:
     A test that needs third-party code which draws from global generators (building a ``torch.nn.Linear`` does) wraps
     it in ``metaroll.isolated_rng(seed)``.
     """
-    before = {name: read() for name, (read, _) in GLOBALS.items()}
+    watched = watched_globals()
+    before = {name: read() for name, (read, _) in watched.items()}
     yield
-    changed = [name for name, (read, _) in GLOBALS.items() if read() != before[name]]
+    changed = [name for name, (read, _) in watched.items() if read() != before[name]]
     for name in changed:
-        GLOBALS[name][1](before[name])
+        watched[name][1](before[name])
     if changed:
         pytest.fail(f"this test changed {', '.join(changed)}", pytrace=False)
-
-
-class _SharedPool(SamplerPool):
-    """One that nobody stops to whom it was lent."""
-
-    def stop(self) -> None:
-        pass
-
-    def end(self) -> None:
-        super().stop()
-
-
-@final
-class SharedPools:
-    """``pools[2]`` is a running pool of two worker processes, which lives until the session ends.
-
-    For tests of what runs in workers. Starting them costs more than most tests, since each imports everything anew. A
-    test of their lives (limits of time, Ctrl-C, what is left behind) starts its own.
-    """
-
-    def __init__(self) -> None:
-        self._running: dict[tuple[int, PoolTimeouts], _SharedPool] = {}
-
-    def __getitem__(self, num_workers: int) -> SamplerPool:
-        return self.with_timeouts(num_workers, None)
-
-    def with_timeouts(self, num_workers: int, timeouts: PoolTimeouts | None) -> SamplerPool:
-        key = num_workers, timeouts or PoolTimeouts()  # an engine whose timeouts are these refuses a pool without any
-        if key not in self._running:
-            pool = self._running[key] = _SharedPool(num_workers, transport="process", timeouts=key[1])
-            pool.invoke_all(bool)  # so that all of them have started
-        return self._running[key]
-
-    def processes(self) -> set[int]:
-        guards = {guard_pid()} if self._running else set()
-        return {worker.pid for pool in self._running.values() for worker in pool.describe_workers()} | guards - {None}
-
-    def end(self) -> None:
-        for pool in self._running.values():
-            pool.end()
-        self._running.clear()
-
-
-SHARED_POOLS = SharedPools()
 
 
 @pytest.fixture(scope="session")
 def shared_pools() -> Iterator[SharedPools]:
     """Workers that tests share; they find the plug-ins of the examples, as does whoever lends one."""
+    from worker_pools import SHARED_POOLS
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "path", [*sys.path, str(PLUGINS)])
         yield SHARED_POOLS
     SHARED_POOLS.end()
-
-
-class _Lending(type):
-    """Makes of a call for a pool one of the shared ones, where that is the same but for its life."""
-
-    def __call__(cls, num_workers: int, **options: Any) -> SamplerPool:
-        asked = SamplerPool(num_workers, **options)  # its workers start with its first work
-        is_plain = asked.config.transport in ("auto", "process") and asked.config.address is None
-        if is_plain and not asked.is_serial and not options.keys() - {"config", "transport"}:
-            return SHARED_POOLS.with_timeouts(num_workers, asked.config.timeouts)
-        return asked
-
-    def __instancecheck__(cls, instance: Any) -> bool:
-        return isinstance(instance, SamplerPool)
-
-
-class _LentPool(metaclass=_Lending):
-    """What stands for ``SamplerPool`` where pools are lent."""
 
 
 @pytest.fixture(scope="module")
@@ -267,10 +221,11 @@ def lent_pools(shared_pools: SharedPools) -> Iterator[None]:
     from metaroll.rollouts.engine import engine
     from metaroll.rollouts.single import replay
     from metaroll.training.run import rollout_source
+    from worker_pools import LentPool
 
     with pytest.MonkeyPatch.context() as patch:
         for module in (engine, replay, rollout_source):
-            patch.setattr(module, "SamplerPool", _LentPool)
+            patch.setattr(module, "SamplerPool", LentPool)
         yield
 
 
@@ -307,11 +262,12 @@ TELLS_CHILDREN = Path(f"/proc/self/task/{os.getpid()}/children").exists()
 
 def _descendants() -> set[int]:
     """Of this process, workers of shared pools and their guard left out."""
-    shared = SHARED_POOLS.processes()
+    from worker_pools import SHARED_POOLS
+
     if not TELLS_CHILDREN:
-        return {process.pid for process in psutil.Process().children(recursive=True)} - shared
+        return SHARED_POOLS.without({process.pid for process in psutil.Process().children(recursive=True)})
     found: set[int] = set()
-    new = _children_of(os.getpid()) - shared
+    new = SHARED_POOLS.without(_children_of(os.getpid()))
     while new:
         found |= new
         new = set().union(*map(_children_of, new)) - found
@@ -320,9 +276,11 @@ def _descendants() -> set[int]:
 
 def _children_of(pid: int) -> set[int]:
     found: set[int] = set()
-    for path in Path(f"/proc/{pid}/task").glob("*/children"):
-        with contextlib.suppress(OSError):  # the thread, or the process, has ended
-            found.update(map(int, path.read_text().split()))
+    tasks = f"/proc/{pid}/task"
+    with contextlib.suppress(OSError):  # the process has ended
+        for thread in os.listdir(tasks):
+            with contextlib.suppress(OSError), open(f"{tasks}/{thread}/children", "rb") as file:  # the thread has ended
+                found.update(map(int, file.read().split()))
     return found
 
 

@@ -29,7 +29,9 @@ def test_each_culprit_fails_and_the_test_after_it_passes(pytester: pytest.Pytest
     for number, body in enumerate(CULPRITS.values()):
         lines += [f"def test_culprit_{number}():\n    {body}", f"def test_innocent_{number}():\n    pass"]
     pytester.makeconftest(CONFTEST.read_text(encoding="utf-8").replace("GRACE_SECONDS = 5.0", "GRACE_SECONDS = 0.2"))
-    pytester.makepyfile("\n".join(lines))
+    pytester.makepyfile(
+        "\n".join(lines), worker_pools=(CONFTEST.parent / "worker_pools.py").read_text(encoding="utf-8")
+    )
 
     result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-v", timeout=100)
 

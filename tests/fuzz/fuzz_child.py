@@ -108,7 +108,7 @@ def inputs(kind: kinds.Kind, path: Path, data: bytes, count: int, rng: np.random
         more = [more[i] for i in sorted(rng.choice(len(more), count, replace=False))]
     if not count and len(more) > MOST:
         more = [more[i] for i in sorted(rng.choice(len(more), MOST, replace=False))]
-    return found + more
+    return found + [(name, content() if callable(content) else content) for name, content in more]
 
 
 MOST = 250

@@ -8,12 +8,15 @@ import json
 import re
 import zipfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 import yaml
 
 Damage = Callable[[np.random.Generator, bytes], bytes]
+Made = Callable[[], bytes]
+"""Makes a content when it is tried: most of thousands are only counted."""
 
 
 def flip(rng: np.random.Generator, data: bytes, count: int = 1) -> bytes:
@@ -142,35 +145,36 @@ def without(tree: Any, path: tuple[Any, ...]) -> Any:
     return tree
 
 
-def changed_trees(tree: Any) -> Iterator[tuple[str, Any]]:
+def changed_trees(tree: Any) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Every entry in turn replaced by each of ``VALUES``, or left out."""
     for path in places(tree):
         place = "/".join(map(str, path))
         for number, value in enumerate(VALUES):
-            yield f"{place}={number}", with_value(tree, path, value)
+            yield f"{place}={number}", partial(with_value, tree, path, value)
         if path:
-            yield f"{place} left out", without(tree, path)
+            yield f"{place} left out", partial(without, tree, path)
 
 
-def json_changes(data: bytes, seal: Callable[[Any], Any] = lambda tree: tree) -> Iterator[tuple[str, bytes]]:
+def json_changes(data: bytes, seal: Callable[[Any], Any] = lambda tree: tree) -> Iterator[tuple[str, Made]]:
     for name, tree in changed_trees(json.loads(data)):
-        yield name, json.dumps(seal(tree)).encode()
+        yield name, lambda tree=tree: json.dumps(seal(tree())).encode()
 
 
-def line_changes(data: bytes) -> Iterator[tuple[str, bytes]]:
+def line_changes(data: bytes) -> Iterator[tuple[str, Made]]:
     """Of JSON lines: an entry of the first, the second, the third and the last line replaced."""
     lines = data.splitlines()
     for number in sorted({0, 1, 2, len(lines) - 1} & set(range(len(lines)))):
         for name, changed in json_changes(lines[number]):
-            yield f"line {number}: {name}", b"\n".join([*lines[:number], changed, *lines[number + 1 :], b""])
+            parts = lines[:number], changed, lines[number + 1 :]
+            yield f"line {number}: {name}", lambda parts=parts: b"\n".join([*parts[0], parts[1](), *parts[2], b""])
 
 
 _DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # ten times as fast, where it was built
 
 
-def yaml_changes(data: bytes) -> Iterator[tuple[str, bytes]]:
+def yaml_changes(data: bytes) -> Iterator[tuple[str, Made]]:
     for name, tree in changed_trees(yaml.safe_load(data)):
-        yield name, yaml.dump(tree, Dumper=_DUMPER).encode()
+        yield name, lambda tree=tree: yaml.dump(tree(), Dumper=_DUMPER).encode()
 
 
 BOMB = b"a: &a0 [x,x,x,x,x,x,x,x,x]\n" + b"".join(
@@ -249,13 +253,13 @@ def archive(members: dict[str, bytes], method: int = zipfile.ZIP_STORED) -> byte
     return out.getvalue()
 
 
-def npz_changes(data: bytes, big: bool) -> Iterator[tuple[str, bytes]]:
+def npz_changes(data: bytes, big: bool) -> Iterator[tuple[str, bytes | Made]]:
     """Each array in turn replaced, taken out, or renamed; archives that are bombs."""
     with zipfile.ZipFile(io.BytesIO(data)) as file:
         members = {name: file.read(name) for name in file.namelist()}
     for name in members:
         for kind, array in ARRAYS.items():
-            yield f"{name}: {kind}", archive({**members, name: array})
+            yield f"{name}: {kind}", partial(archive, {**members, name: array})
         yield f"{name} taken out", archive({key: value for key, value in members.items() if key != name})
         yield f"{name} renamed", archive({("../" + key if key == name else key): v for key, v in members.items()})
     yield "another method", archive(members, zipfile.ZIP_LZMA)

@@ -10,6 +10,7 @@ import json
 import struct
 import zlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,9 @@ class Kind:
     make: Callable[[Path], list[Path]]
     read: Callable[[Path], Any]
     sealed: bool
-    changes: Callable[[Path, bytes, bool], Iterator[tuple[str, bytes]]] = lambda path, data, big: iter(())
+    changes: Callable[[Path, bytes, bool], Iterator[tuple[str, bytes | damages.Made]]] = lambda path, data, big: iter(
+        ()
+    )
     texts: bool = False
 
 
@@ -108,20 +111,24 @@ def read_recording(folder: Path) -> Any:
     return to_recording(rollout)
 
 
-def npz_changes(path: Path, data: bytes, big: bool) -> Iterator[tuple[str, bytes]]:
+def npz_changes(path: Path, data: bytes, big: bool) -> Iterator[tuple[str, bytes | damages.Made]]:
     if path.suffix == ".npz":
         yield from damages.npz_changes(data, big)
 
 
-def header_changes(path: Path, data: bytes, big: bool) -> Iterator[tuple[str, bytes]]:
+def header_changes(path: Path, data: bytes, big: bool) -> Iterator[tuple[str, bytes | damages.Made]]:
     """Of the recording, its header with every entry replaced."""
     with np.load(io.BytesIO(data)) as file:
         arrays = {name: file[name] for name in file.files}
     for name, header in damages.json_changes(arrays["header"].tobytes()):
-        out = io.BytesIO()
-        np.savez(out, **{**arrays, "header": np.frombuffer(header, np.uint8)})
-        yield f"header {name}", out.getvalue()
+        yield f"header {name}", partial(with_header, arrays, header)
     yield from damages.npz_changes(data, big)
+
+
+def with_header(arrays: dict[str, np.ndarray], header: damages.Made) -> bytes:
+    out = io.BytesIO()
+    np.savez(out, **{**arrays, "header": np.frombuffer(header(), np.uint8)})
+    return out.getvalue()
 
 
 # ---- logs ------------------------------------------------------------------------------------------------------------
@@ -218,7 +225,7 @@ def make_robot_log(folder: Path) -> list[Path]:
     return [log.path]
 
 
-def lines(path: Path, data: bytes, big: bool) -> Iterator[tuple[str, bytes]]:
+def lines(path: Path, data: bytes, big: bool) -> Iterator[tuple[str, bytes | damages.Made]]:
     return damages.line_changes(data)
 
 
@@ -246,7 +253,7 @@ def read_mapping(suffix: str) -> Callable[[Path], Any]:
     return read
 
 
-def trees(path: Path, data: bytes, big: bool) -> Iterator[tuple[str, bytes]]:
+def trees(path: Path, data: bytes, big: bool) -> Iterator[tuple[str, bytes | damages.Made]]:
     if path.suffix == ".json":
         yield from damages.json_changes(data)
     elif path.suffix in (".yaml", ".yml"):
@@ -382,7 +389,7 @@ def sealed_manifest(tree: Any) -> Any:
     return tree
 
 
-def manifest_changes(path: Path, data: bytes, big: bool) -> Iterator[tuple[str, bytes]]:
+def manifest_changes(path: Path, data: bytes, big: bool) -> Iterator[tuple[str, bytes | damages.Made]]:
     if path.name in ("manifest.json", "posterior.json"):
         yield from damages.json_changes(data, sealed_manifest)
     elif path.suffix == ".json":
@@ -403,16 +410,21 @@ def read_tree(folder: Path) -> Any:
     return load_tree(path, "algo"), load_tree(path, "buffers")
 
 
-def tensor_changes(path: Path, data: bytes, big: bool) -> Iterator[tuple[str, bytes]]:
+def tensor_changes(path: Path, data: bytes, big: bool) -> Iterator[tuple[str, bytes | damages.Made]]:
     """Headers of safetensors with their checksums written down anew; see ``resealed``."""
     if path.suffix == ".json":
         yield from damages.json_changes(data)
     if path.suffix == ".safetensors":
         (length,) = struct.unpack("<Q", data[:8])
         for name, header in damages.json_changes(data[8 : 8 + length]):
-            yield name, struct.pack("<Q", len(header)) + header + data[8 + length :]
+            yield name, partial(with_tensor_header, header, data[8 + length :])
         for size in (2**63, 2**32, 99_999_999, len(data), 0):
             yield f"header of {size}", struct.pack("<Q", size) + data[8:]
+
+
+def with_tensor_header(header: damages.Made, rest: bytes) -> bytes:
+    made = header()
+    return struct.pack("<Q", len(made)) + made + rest
 
 
 def reseal(path: Path) -> None:

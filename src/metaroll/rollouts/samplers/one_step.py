@@ -10,6 +10,7 @@ import numpy as np
 
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.lookup.source import EnvSource
+from metaroll.errors import DataError
 from metaroll.policies.playback import PlaybackPolicy
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.samplers.segment_starts import ObservedState, surely_observed
@@ -115,8 +116,12 @@ class OneStep:
             made = engine.run(plans)
             lost = {entry.plan.index for entry in engine.dropped}
         kept = (place for index, place in enumerate(places) if index not in lost)
-        for (number, row), rollout in zip(kept, made, strict=True):
-            predictions[number, row] = np.asarray(rollout.get_data_values(self.field), dtype=np.float64)[1].reshape(-1)
+        try:
+            series = made.each(self.field)  # without a StepSequence for each of thousands
+        except KeyError as missing:
+            raise DataError(missing.args[0]) from None
+        for (number, row), values in zip(kept, series, strict=True):
+            predictions[number, row] = values[1].reshape(-1)
         return list(predictions)
 
     def _of(self, rows: np.ndarray) -> OneStep:
