@@ -7,8 +7,8 @@
     python benchmarks/varibad_adapts.py --check                      # status 1 if it learns or adapts too little
 
 The gain on bandits is the mean total reward of ten pulls without noise in new bandits, the same for both learners,
-minus 5, which any choice earns that ignores the rewards. Whether an agent adapts from its own data is the verdict of its
-evaluation on held-out tasks (docs/evaluation.md), after all episodes of a trial but the last.
+minus 5, which any choice earns that ignores the rewards. Whether an agent adapts from its own data is the verdict of
+its evaluation on held-out tasks (docs/evaluation.md), after all episodes of a trial but the last.
 """
 
 from __future__ import annotations
