@@ -286,8 +286,8 @@ def test_an_environment_that_cannot_render_so_is_refused_with_the_cure(mode, hin
     [
         ({"eval": 1}, TypeError, "eval must be a bool"),
         ({"no_reset": "yes"}, TypeError, "no_reset must be a bool"),
-        ({"max_steps": 0}, ValueError, "max_steps must be at least 1"),
-        ({"max_steps": 2.5}, TypeError, "max_steps must be a whole number"),
+        ({"max_steps": 0}, ValueError, "max_steps of a RolloutPlan must be an integer of at least 1"),
+        ({"max_steps": 2.5}, TypeError, "max_steps of a RolloutPlan must be an integer"),
         ({"reset_kwargs": [1.0]}, TypeError, "reset_kwargs must be a dict"),
         ({"reset_kwargs": {"start": 1}}, ValueError, "reset_kwargs may hold"),
         ({"reset_kwargs": {"init_state": [0.0, 0.0]}, "no_reset": True}, ValueError, "need a reset"),
