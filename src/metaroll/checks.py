@@ -7,7 +7,7 @@ import math
 import os
 import reprlib
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -73,7 +73,7 @@ def check_limit(name: str, value: Any) -> None:
         TypeError: It is something else.
         ValueError: It is below 1.
     """
-    if isinstance(value, float) and value == math.inf:
+    if isinstance(value, float | np.floating) and value == math.inf:
         return
     check_whole(name, value)
 
@@ -84,13 +84,22 @@ def described(value: Any) -> str:
         return repr(value)
     if isinstance(value, type):
         return f"the class {value.__name__}"
-    if isinstance(value, str | bytes | int | float | complex):
-        return f"{shortened(value) if isinstance(value, int) else reprlib.repr(value)} of type {type(value).__name__}"
-    if isinstance(value, np.ndarray | np.generic) or is_tensor(value):
+    if isinstance(value, str | bytes | int | float | complex | np.generic):
+        plain = value.item() if isinstance(value, np.generic) else value
+        return f"{shortened(plain) if isinstance(plain, int) else reprlib.repr(plain)} of type {type(value).__name__}"
+    if isinstance(value, np.ndarray) or is_tensor(value):
         return f"{type(value).__name__} of dtype {value.dtype} and shape {tuple(value.shape)}"
     if isinstance(value, Sized):
         return f"{type(value).__name__} with {len(value)} entries"
-    return f"an object of type {type(value).__name__}"
+    return f"an object of type {_type_name(type(value))}"
+
+
+def _type_name(kind: type) -> str:
+    """Its name; of another package with the public part of its module, since NumPy and torch have a Generator each."""
+    module = kind.__module__.split(".")
+    if module[0] in ("builtins", "__main__", "metaroll"):
+        return kind.__name__
+    return ".".join([*(part for part in module if not part.startswith("_")), kind.__name__])
 
 
 def array_of(name: str, value: Any, expected: str) -> np.ndarray:
@@ -183,9 +192,13 @@ def check_list(name: str, value: Any, entries: str, kind: type[Any] = object, hi
     expected = f"{name} must be a list of {entries}"
     if isinstance(value, kind) and kind is not object:
         raise TypeError(f"{expected}, got a single one; pass [{name.removesuffix('s')}]")
-    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
-        raise TypeError(f"{expected}, got {described(value)}{hint}")
-    listed = list(value)
+    try:
+        if isinstance(value, str | bytes | Mapping):
+            raise TypeError
+        entries_left = iter(value)
+    except TypeError:
+        raise TypeError(f"{expected}, got {described(value)}{hint}") from None
+    listed = list(entries_left)
     for position, entry in enumerate(listed):
         if not isinstance(entry, kind):
             raise TypeError(f"{expected}, got {described(entry)} at position {position}{hint}")

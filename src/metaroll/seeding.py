@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from metaroll.checks import check_instance, described
+from metaroll.checks import check_whole, described
 
 __all__ = [
     "GlobalStates",
@@ -128,7 +128,8 @@ def as_torch_generator(generator: torch.Generator | None) -> torch.Generator:
     if generator is None:
         return torch_generator(fresh_seed())
     if not isinstance(generator, torch.Generator):
-        hint = f"; write torch.Generator().manual_seed({generator})" if type(generator) is int else ""
+        is_seed = isinstance(generator, int | np.integer) and not isinstance(generator, bool)
+        hint = f"; write torch.Generator().manual_seed({generator})" if is_seed else ""
         raise TypeError(f"generator must be a torch.Generator or None, got {described(generator)}{hint}")
     return generator
 
@@ -146,7 +147,7 @@ def isolated_rng(seed: int) -> Iterator[None]:
 
     For third-party code that draws from them; slow, since three generator states are saved and restored.
     """
-    check_instance("seed", seed, int, "an integer")
+    seed = check_whole("seed", seed, 0, 2**64 - 1)  # the largest that torch takes
     before = global_states()
     try:
         random.seed(seed)

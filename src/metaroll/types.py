@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 
 from metaroll.checks import check_limit, check_seed, described
-from metaroll.errors import LARGEST_SEED, shortened
+from metaroll.errors import LARGEST_COUNT, LARGEST_SEED, shortened
 
 __all__ = [
     "Baseline",
@@ -208,7 +208,11 @@ def _check_seed_triple(seed: Any) -> None:
     """Error unless ``seed`` are three seeds, of which some may be ``None``, which counts as 0."""
     expected = "seed of a RolloutPlan must be three integers of at least 0 (seed, sub_seed, sub_sub_seed) or None"
     if not isinstance(seed, tuple | list):
-        hint = f"; write ({seed}, 0, 0)" if type(seed) is int and seed >= 0 else ""
+        hint = (
+            f"; write ({seed}, 0, 0)"
+            if isinstance(seed, int | np.integer) and not isinstance(seed, bool) and seed >= 0
+            else ""
+        )
         raise TypeError(f"{expected}, got {described(seed)}{hint}")
     if len(seed) != 3:
         raise ValueError(f"{expected}, got {shortened(seed)}")
@@ -270,7 +274,7 @@ class RolloutPlan:
                 'each array a name, e.g. {"z": array}'
             )
         limit = self.max_steps
-        if limit is not None and (type(limit) is not int or limit < 1):
+        if limit is not None and (type(limit) is not int or not 1 <= limit <= LARGEST_COUNT):
             check_limit("max_steps of a RolloutPlan", limit)
         if self.seed is not None:
             _check_seed_triple(self.seed)

@@ -6,6 +6,7 @@ import functools
 
 import numpy as np
 import pytest
+import torch
 from gymnasium.spaces import Box
 
 import metaroll
@@ -106,7 +107,6 @@ MISTAKES = [
     (lambda wrong: metaroll.Prior(wrong), "marginals"),
     (lambda wrong: metaroll.check_posterior(wrong), "posterior"),
     (lambda wrong: metaroll.FeatureStandardizer(wrong), "features"),
-    (lambda wrong: metaroll.isolated_rng(wrong).__enter__(), "seed"),
     (lambda wrong: policies.PlaybackPolicy(SPEC, wrong), "act_recordings"),
     (lambda wrong: policies.LastActionPolicy(wrong, SPEC), "policy"),
     (lambda wrong: policies.UniformFirstPolicy(wrong), "policy"),
@@ -134,3 +134,15 @@ def test_a_list_names_the_entry_that_does_not_belong_there():
     for value, told in (([1, "a"], "'a' of type str at position 1; hint"), (3, r"a single one; pass \[update\]")):
         with pytest.raises(TypeError, match=f"updates must be a list of integers, got {told}"):
             check_list("updates", value, "integers", int, "; hint")
+
+    class Entries:
+        def __getitem__(self, index):
+            return [1, 2][index]
+
+    assert check_list("updates", Entries(), "integers", int) == [1, 2]
+
+
+def test_values_are_described_so_that_they_can_be_told_apart():
+    assert described(np.int64(-3)) == "-3 of type int64" and described(np.float32(2.5)) == "2.5 of type float32"
+    assert described(np.random.default_rng(0)) == "an object of type numpy.random.Generator"
+    assert described(torch.Generator()) == "an object of type torch.Generator"

@@ -30,6 +30,7 @@ from metaroll.policies.exploration import EpsilonGreedyPolicy, GaussianNoisePoli
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy, TanhGaussianMLPPolicy
 from metaroll.policies.greedy import DeterministicMLPPolicy, GreedyQPolicy
 from metaroll.policies.networks import Critics, QFunction
+from metaroll.policies.playback import DummyPolicy
 from metaroll.seeding import torch_generator
 from metaroll.training.run.runner import LocalRunner
 from metaroll.training.session.experiments import build, resolve
@@ -309,6 +310,7 @@ MISTAKES_OF_THE_BASE: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"n_train_steps": 3}, ValueError, "n_train_steps .* rollout_batch_size=2"),
     ({"update_to_data": 8.0}, ValueError, "rollout_batch_size=2, got 4 / 8"),
     ({"replay_buffer": []}, TypeError, "replay_buffer"),
+    ({"exploration_policy": DummyPolicy(COUNTING)}, TypeError, "exploration_policy must be an ActingPolicy"),
     ({"replay_buffer": PathBuffer(100), "n_step": 2}, ValueError, "n_step"),
     ({"discount": 1.5}, ValueError, "discount"),
     ({"env_spec": EnvSpec(COUNTING.observation_space, COUNTING.action_space)}, ValueError, "max_path_length"),

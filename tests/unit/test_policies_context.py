@@ -21,6 +21,7 @@ from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.single.replay import replay
 from metaroll.rollouts.single.rollout import rollout
 from metaroll.seeding import torch_generator
+from metaroll.tasks.updates import NewEnvUpdate
 from metaroll.types import EnvSpec, Policy, RolloutPlan
 
 O, A, L, C = 3, 2, 2, 6  # noqa: E741 (the letters of the spec; C = O + A + 1)
@@ -349,3 +350,7 @@ def test_a_replay_knows_the_belief_of_then():
     with RolloutEngine(_Still, before) as engine:
         (unknowing,) = engine.run([plan])
     np.testing.assert_array_equal(replay(unknowing, _Still, policy).actions, unknowing.actions)
+    for given in ({"context": {}}, {"env_update": NewEnvUpdate(_Still)}):
+        (name,) = given
+        with pytest.raises(ValueError, match=f"{name} is for a StepSequence"):
+            replay(plan, _Still, policy, **given)

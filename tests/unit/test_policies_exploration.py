@@ -59,7 +59,7 @@ def test_it_acts_in_rollouts_within_the_bounds() -> None:
 
 
 def test_bad_input() -> None:
-    with pytest.raises(TypeError, match="policy must be a policy of metaroll"):
+    with pytest.raises(TypeError, match="policy must be an ActingPolicy"):
         OrnsteinUhlenbeckPolicy(lambda obs: obs)  # type: ignore[arg-type]
     choices = EnvSpec(SPEC.observation_space, gymnasium.spaces.Discrete(3))
     with pytest.raises(TypeError, match="needs a Box action space"):

@@ -177,6 +177,20 @@ def test_wrong_use_is_told() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             env.reset(options=options)
+    for options, message in (
+        (3, "options must be a dict"),
+        ({"env_updates": 3}, "env_updates must be a list"),
+        ({"init_state": 3}, "init_state must be a list"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            env.reset(options=options)
+    for seed in (1.0, "a", True):
+        with pytest.raises(TypeError, match="seed must be a list of seeds, or an integer"):
+            env.reset(seed=seed)
+    env.reset(seed=3)
+    with pytest.raises(TypeError, match="actions must be an array of integers"):
+        env.step(None)
+    env.step(np.zeros(2, dtype=np.int64))
     with pytest.raises(ValueError, match="seed must be an integer or a list of 2"):
         env.reset(seed=[1])
     with pytest.raises(ValueError, match="seed must hold integers of at least 0"):
@@ -190,6 +204,7 @@ def test_wrong_use_is_told() -> None:
     [
         ({"num_envs": 0}, ValueError, "num_envs must be an integer of at least 1, got 0"),
         ({"max_episode_steps": 0}, ValueError, "max_episode_steps must be an integer of at least 1, got 0"),
+        ({"env_updates": 5}, TypeError, "env_updates must be a list of EnvUpdates or None, got 5"),
         ({"env_updates": ["warm", None]}, TypeError, "env_updates must hold EnvUpdates or None, got 'warm'"),
     ],
 )

@@ -94,4 +94,7 @@ def test_what_is_no_generator_is_refused(convert, given, error):
     with pytest.raises(error, match=r"generator must be a .* or None, got"):
         convert(given)
     with pytest.raises(TypeError, match=r"write torch\.Generator\(\)\.manual_seed\(3\)"):
-        as_torch_generator(3)
+        as_torch_generator(np.int64(3))
+    for seed, kind in ((True, TypeError), (0.5, TypeError), (-1, ValueError), (2**64, ValueError)):
+        with pytest.raises(kind, match="seed must be"), isolated_rng(seed):
+            pass

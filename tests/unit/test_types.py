@@ -56,6 +56,7 @@ def test_a_plan_acts_deterministically_in_evaluation_unless_told():
         ("max_steps", 0, ValueError),
         ("max_steps", 2.5, TypeError),
         ("max_steps", True, TypeError),
+        ("max_steps", 2**63, ValueError),
         ("seed", 3, TypeError),
         ("seed", "x", TypeError),
         ("seed", (1, 2), ValueError),

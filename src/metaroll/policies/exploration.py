@@ -277,7 +277,7 @@ class EpsilonGreedyPolicy(ActingPolicy):
 
 
 def _check_inner(policy: Any, outer: str) -> None:
-    check_instance("policy", policy, ActingPolicy, f"a policy of metaroll, which {outer} wraps")
+    check_instance("policy", policy, ActingPolicy, f"an ActingPolicy such as GaussianMLPPolicy, which {outer} wraps")
 
 
 def _check_uniform_noise(policy: ActingPolicy) -> None:

@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 import torch
 
-from metaroll.checks import check_seed
+from metaroll.checks import check_instance, check_seed
 from metaroll.config import ConfigField, config_of
 from metaroll.data.replay.replay_buffer import ReplayBatch, ReplayBuffer
 from metaroll.data.replay.streams import named_leaves
@@ -24,6 +24,7 @@ from metaroll.learners.base import Progress, RLAlgorithm, TrainingTasks, horizon
 from metaroll.learners.off_policy.configs import OffPolicyConfig, PrioritiesConfig
 from metaroll.learners.off_policy.trainer import ReplayTrainer
 from metaroll.option_names import frames_of_ours
+from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.encoders import is_image
 from metaroll.seeding import derive_seed, fresh_seed
 from metaroll.state import Stateful, fingerprint_of, parts
@@ -179,6 +180,9 @@ class OffPolicyLearner(Stateful, RLAlgorithm, ABC, Generic[C]):
         self.seed = fresh_seed() if seed is None else check_seed(option_name("seed"), seed)
         self.device = torch.device("cpu" if device is None else device)
         self.replay_buffer = _usual_buffer(self.env_spec, self.config) if replay_buffer is None else replay_buffer
+        if exploration_policy is not None:
+            expected = "an ActingPolicy such as GaussianMLPPolicy"
+            check_instance("exploration_policy", exploration_policy, ActingPolicy, expected)
         made = self.make(policy, qf, exploration_policy)
         self.policy, self.qf, self.exploration_policy, self.trainer, self.weight_exponent = made
         _warn_of_integers(self.env_spec)

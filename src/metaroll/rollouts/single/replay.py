@@ -37,11 +37,13 @@ def replay(
         env: As given to the engine.
         policy: As given to the engine.
         env_update: The task, where ``plan`` is a rollout (which knows only the task's data).
-        context: The policy's context, if it differs from the one recorded in the rollout.
+        context: The policy's context, where ``plan`` is a rollout, if it differs from the one recorded there.
         parameters: Flat policy parameters ``(P,)`` of then, if the policy has changed since.
 
     Raises:
-        ValueError: The rollout does not record how it was made, or had a task and ``env_update`` is not given.
+        TypeError: ``plan`` is something else.
+        ValueError: The rollout does not record how it was made, or had a task and ``env_update`` is not given; or a
+            ``RolloutPlan``, which has both, comes with ``env_update`` or ``context``.
     """
     extras = isinstance(plan, StepSequence) and "actions_applied" in plan.data_names
     if isinstance(plan, StepSequence):
@@ -54,7 +56,11 @@ def replay(
         known = {name: info[name] for name in names if name in info}
         used = info.get("context") if context is None else context
         plan = RolloutPlan(**known, env_update=env_update, context=used or {})
-    check_instance("plan", plan, RolloutPlan, "a RolloutPlan, or a StepSequence of the engine")
+    else:
+        check_instance("plan", plan, RolloutPlan, "a RolloutPlan, or a StepSequence of the engine")
+        if env_update is not None or context is not None:
+            name = "context" if env_update is None else "env_update"
+            raise ValueError(f"{name} is for a StepSequence; a RolloutPlan holds its own: plan.with_({name}=...)")
     with (
         module_mode(policy, plan.eval) if extras else contextlib.nullcontext(),
         RolloutEngine(env, policy, transport="serial", record_extras=extras) as engine,

@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from metaroll.checks import check_whole
+from metaroll.checks import check_list, check_whole, described
 from metaroll.data.space_batches import take_rows
 from metaroll.envs.lookup.source import make_slots
 from metaroll.policies.adapters import ScriptedPolicy
@@ -86,6 +86,8 @@ class SlotsVectorEnv(VectorEnv):
     ) -> tuple[Any, dict[str, Any]]:
         """Start new episodes in all sub-environments, or in those of ``options["reset_mask"]``."""
         self._check_open()
+        if options is not None and not isinstance(options, Mapping):
+            raise TypeError(f"options must be a dict, got {described(options)}")
         options = dict(options or {})
         mask = np.asarray(options.pop("reset_mask", np.ones(self.num_envs, dtype=bool)))
         updates, states = options.pop("env_updates", None), options.pop("init_state", None)
@@ -96,6 +98,7 @@ class SlotsVectorEnv(VectorEnv):
         if not self._begun and not mask.all():
             raise gymnasium.error.ResetNeeded("the first reset must reset all sub-environments")
         updates = self._updates if updates is None else self._checked_updates(updates)
+        states = None if states is None else check_list("init_state", states, "states, one per sub-environment")
         if states is not None and len(states) != self.num_envs:
             raise ValueError(f"init_state must have one row per sub-environment ({self.num_envs}), got {len(states)}")
         seeds, rows = self._checked_seeds(seed), np.flatnonzero(mask).tolist()
@@ -114,7 +117,9 @@ class SlotsVectorEnv(VectorEnv):
         """Take one step everywhere; see the class for what happens after an ending."""
         self._check_open()
         if not self._begun:
-            raise gymnasium.error.ResetNeeded("call reset before step")
+            raise gymnasium.error.ResetNeeded(
+                "call reset before step, also after a call that failed or was interrupted"
+            )
         waiting = np.flatnonzero(self._due).tolist()
         if waiting and self.autoreset_mode is AutoresetMode.DISABLED:
             raise gymnasium.error.ResetNeeded(
@@ -199,6 +204,7 @@ class SlotsVectorEnv(VectorEnv):
     def _checked_updates(self, updates: Sequence[EnvUpdate | None] | None) -> list[EnvUpdate | None]:
         if updates is None:
             return [None] * self.num_envs
+        updates = check_list("env_updates", updates, "EnvUpdates or None")
         if len(updates) != self.num_envs:
             raise ValueError(
                 f"env_updates must have one entry per sub-environment ({self.num_envs}), got {len(updates)}"
@@ -206,16 +212,16 @@ class SlotsVectorEnv(VectorEnv):
         for update in updates:
             if update is not None and not callable(update):
                 raise TypeError(f"env_updates must hold EnvUpdates or None, got {update!r}")
-        return list(updates)
+        return updates
 
     def _checked_seeds(self, seed: int | Sequence[int | None] | None) -> list[int | None]:
         """A seed for each sub-environment; ``None`` where none is given."""
         if seed is None:
             return [None] * self.num_envs
-        if isinstance(seed, int | np.integer):
+        if isinstance(seed, int | np.integer) and not isinstance(seed, bool):
             seeds: list[int | None] = [int(seed) + i for i in range(self.num_envs)]
         else:
-            seeds = list(seed)
+            seeds = check_list("seed", seed, "seeds, or an integer")
         if len(seeds) != self.num_envs:
             raise ValueError(f"seed must be an integer or a list of {self.num_envs}, got {len(seeds)} entries")
         for own in seeds:
@@ -293,7 +299,10 @@ def _to_choices(space: gymnasium.Space, actions: Any) -> Any:
     if isinstance(space, spaces.Tuple):
         return tuple(_to_choices(part, value) for part, value in zip(space.spaces, actions, strict=True))
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
-        return np.asarray(actions) - space.start
+        choices = np.asarray(actions)
+        if choices.dtype.kind not in "biuf":
+            raise TypeError(f"actions must be an array of integers for {space}, got {described(actions)}")
+        return choices - space.start
     if isinstance(space, spaces.Box | spaces.MultiBinary):
         return np.asarray(actions)
     batch = np.full(len(actions), None, dtype=object)
