@@ -127,8 +127,9 @@ class UnusedWhere:
         value = values.get(self.other, MISSING)
         if value is MISSING or value != self.value:
             return ""
-        is_now = f"{option_name(self.other, name)} is {value!r}"
-        return is_now + (f": give {option_text(self.other, beside=name)}, too" if value is None else "")
+        if value is None:
+            return f"it only counts with {option_text(self.other, beside=name)}; give that, too"
+        return f"{option_name(self.other, name)} is {value!r}"
 
 
 @dataclass(frozen=True)

@@ -91,6 +91,24 @@ def test_a_misspelled_metric_is_told_with_a_command_that_continues(capsys: pytes
     assert status == 2 and "try again with: metaroll resume g --keep-best train/return" in err, err
 
 
+def test_a_misspelled_metric_is_refused_before_a_resumed_run_trains(capsys: pytest.CaptureFixture[str]) -> None:
+    few = ["--epochs", "2", "--stop-at", "0", "--evaluate-every", "1", "--out", "r"]
+    assert run(capsys, "train", *TINY, *few)[0] == 0
+    before = {path: path.read_bytes() for path in Path("r").rglob("*") if path.is_file()}
+    for options in (["--keep-best", "retrun", "--stop-at", "1e9"], ["--stop-metric", "retrun", "--stop-at", "1e9"]):
+        status, out, err = run(capsys, "resume", "r", *options)
+        text = f"{options[0]} 'retrun' is not among the numbers of epoch 1; did you mean 'return'"
+        assert (status, text in err) == (2, True), err
+        assert "epoch 2/2" not in out and "continue with" not in err, (out, err)  # which would forget --stop-at
+        assert {path: path.read_bytes() for path in Path("r").rglob("*") if path.is_file()} == before
+    config = Path("r/config.yaml")
+    text = config.read_text().replace("keep_best: null", "keep_best: retrun").replace("stop_at: 0.0", "stop_at: null")
+    config.write_text(text)
+    status, _, err = run(capsys, "resume", "r")
+    assert (status, "continue with: metaroll resume r --keep-best return" in err) == (2, True), err
+    assert run(capsys, "resume", "r", "--keep-best", "return", "--quiet")[0] == 0
+
+
 def test_an_algorithm_without_the_option_refuses_it(capsys: pytest.CaptureFixture[str]) -> None:
     status, _, err = run(capsys, "train", *TINY, "--keep-best", "return", "--snapshot-mode", "none", "--out", "r")
     assert (status, "--keep-best must be left out with --snapshot-mode none, got 'return'" in err) == (2, True)

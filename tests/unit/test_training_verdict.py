@@ -89,7 +89,7 @@ def test_the_way_to_the_oracle_begins_at_the_floor_where_one_is_known() -> None:
         ),
         (
             verdict_of(0.0, divergence=np.full(8, 13.4), task_divergence=np.full(8, 3.1)),
-            "no evidence of adaptation: gain +0.0 [0.0, 0.0]; although the posterior differs from the prior and from "
+            "no evidence of adaptation: gain +0.0 [0.0, 0.0], although the posterior differs from the prior and from "
             "one task to another (KL 13.4 nats)",
         ),
         (

@@ -29,7 +29,6 @@ __all__ = [
 
 _LOG = logging.getLogger(__name__)
 _TICK_S = 0.5
-_CURE = "use fewer workers or environments at a time (slots_per_unit)"
 _LIMITS = {"start": "start_s", "call": "call_s", "reset": "reset_s"}
 
 
@@ -198,7 +197,7 @@ class Schedule:
     def _handle(self, event: Event) -> None:
         if event.kind == "lost":
             reason = str(event.payload)
-            self._replace(event.worker, reason, hint_of_ending(reason, _CURE))
+            self._replace(event.worker, reason, hint_of_ending(reason, _less_memory()))
             return
         job = self.running.pop(event.worker, None)
         if job is None:
@@ -209,7 +208,7 @@ class Schedule:
             value = decode(event.payload)
         except Exception as error:
             reason = f"what it sent does not fit: {shortened(repr(error))}"
-            self._replace(event.worker, reason, hint_of_ending(reason, _CURE), job)
+            self._replace(event.worker, reason, hint_of_ending(reason, _less_memory()), job)
             return
         if event.kind == "error":
             self.failures[job.index] = _as_exception(value, job)
@@ -251,9 +250,9 @@ class Schedule:
             self.failed_starts[worker] += 1
         tries = self.failed_starts[worker] if job.index < 0 else job.tries
         if tries > self.max_retries:
-            self.failures[job.index] = _worker_lost(job.what, tries, reason, hint, job.plans, table)
+            self.failures[job.index] = _worker_lost(_work_of(job), tries, reason, hint, job.plans, table)
         else:
-            _LOG.warning("%s runs %s again. %s", lost, job.what, hint)
+            _LOG.warning("%s %s. %s", lost, _what_follows(job), hint)
             self._put_back(job)
 
     def _put_back(self, job: Job) -> None:
@@ -280,6 +279,22 @@ def describe_worker(transport: Transport | None, worker: int, job: Job | None) -
 def _health(transport: Transport, worker: int, job: Job) -> Health:
     health = transport.health(worker)
     return health._replace(phase=job.phase) if health.phase == "call" else health
+
+
+def _work_of(job: Job) -> str:
+    """What a job does: at the command line without names of functions that only prepare a worker."""
+    return for_reader(job.what, "preparing a worker") if job.phase == "start" else job.what
+
+
+def _what_follows(job: Job) -> str:
+    """What the worker does that replaces a lost one."""
+    again = f"runs {job.what} again"
+    return for_reader(again, "is started") if job.phase == "start" else again
+
+
+def _less_memory() -> str:
+    """A way to need less memory."""
+    return for_reader("use fewer workers or environments at a time (slots_per_unit)", "use fewer workers (--num-workers)")
 
 
 def _as_exception(failure: RemoteFailure, job: Job) -> BaseException:

@@ -288,12 +288,13 @@ def _sentence(verdict: Verdict) -> str:
         return f"no verdict: gain {gain} {_on_few_tasks(verdict, tasks)}"
     if verdict.word == "gets worse":
         failing = f"on {len(verdict.failing)} of {tasks}"
-        return "; ".join([f"adapting makes it worse: gain {gain}, {failing}", *_about_posterior(verdict)])
+        return f"adapting makes it worse: gain {gain}, {failing}{_about_posterior(verdict)}"
     if verdict.word == "hardly changes":
         least = f"less than {100 * HARDLY_CHANGES:g} % of the spread of returns"
-        return "; ".join([f"adapting changes next to nothing: gain {gain}, {least}", *_about_posterior(verdict)])
+        return f"adapting changes next to nothing: gain {gain}, {least}{_about_posterior(verdict)}"
     if verdict.word == "no evidence":
-        return "; ".join([f"no evidence of adaptation: gain {gain}", *_about_room(verdict), *_about_posterior(verdict)])
+        parts = [f"no evidence of adaptation: gain {gain}", *_about_room(verdict)]
+        return "; ".join(parts) + _about_posterior(verdict)
     if verdict.word == "adapts":
         parts = [f"adapts: {gain} from its own data{_share_of_oracle(verdict)}"]
     else:
@@ -304,7 +305,7 @@ def _sentence(verdict: Verdict) -> str:
         parts.append(f"helps in all {tasks}")
     if verdict.num_repetitions is not None:
         parts.append(f"for these {tasks} alone, which are all there are ({verdict.num_repetitions} repetitions)")
-    return "; ".join([*parts, *_about_posterior(verdict)])
+    return "; ".join(parts) + _about_posterior(verdict)
 
 
 def _on_few_tasks(verdict: Verdict, tasks: str) -> str:
@@ -337,17 +338,20 @@ def _about_room(verdict: Verdict) -> list[str]:
     return [f"nor is there much to gain: the oracle is better by {with_interval(*room, sign='+')}"]
 
 
-def _about_posterior(verdict: Verdict) -> list[str]:
-    """Whether the posterior explains the outcome: it hardly differs from the prior, or from one task to another."""
+def _about_posterior(verdict: Verdict) -> str:
+    """Whether the posterior explains the outcome: it hardly differs from the prior, or from one task to another.
+
+    It is the end of a sentence.
+    """
     if verdict.posterior_divergence is None:
-        return []
+        return ""
     if not verdict.posterior_differs:
-        return [f"the posterior hardly differs from the prior (KL {verdict.posterior_divergence:.3g} nats)"]
+        return f"; the posterior hardly differs from the prior (KL {verdict.posterior_divergence:.3g} nats)"
     if verdict.posterior_tells_tasks is False:
-        return [f"the posterior hardly differs from one task to another (KL {verdict.task_divergence:.3g} nats)"]
+        return f"; the posterior hardly differs from one task to another (KL {verdict.task_divergence:.3g} nats)"
     known = " and from one task to another" if verdict.posterior_tells_tasks else ""
     size = f"KL {verdict.posterior_divergence:.3g} nats"
-    return [] if verdict.adapts else [f"although the posterior differs from the prior{known} ({size})"]
+    return "" if verdict.adapts else f", although the posterior differs from the prior{known} ({size})"
 
 
 def _joined(texts: Sequence[str]) -> str:

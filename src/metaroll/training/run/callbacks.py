@@ -6,7 +6,7 @@ import math
 import re
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol, final
 
 from metaroll.checks import check_number, check_whole, described
@@ -75,6 +75,12 @@ class RunCallback(Stateful, ABC):
         """Why training ends here, in words, or ``None``; asked before every snapshot, and where a run is resumed."""
         return None
 
+    def check_metric(self, runner: RunInProgress, epoch: int, read: Callable[[], Mapping[str, float]]) -> None:
+        """A run is about to be resumed after ``epoch``: raise an error if a name that is needed is unknown.
+
+        ``read`` returns the newest of each number in the run, by name as in ``before_save``.
+        """
+
     def reset(self) -> None:
         """Forget everything: a run begins."""
         self.best = None
@@ -130,6 +136,10 @@ class StopAt(RunCallback):
     def before_save(self, runner: RunInProgress, epoch: int, metrics: Mapping[str, float]) -> None:
         """Take the number, if the epoch has one."""
         self._mean.add(epoch, metrics, as_algorithm(runner.algo))
+
+    def check_metric(self, runner: RunInProgress, epoch: int, read: Callable[[], Mapping[str, float]]) -> None:
+        """See ``RunCallback``."""
+        self._mean.check_known(epoch, read, as_algorithm(runner.algo))
 
     def stop_reason(self, runner: RunInProgress) -> str | None:
         """The reason if the target is reached, with the number; else ``None``."""
@@ -207,6 +217,10 @@ class KeepBest(RunCallback):
         if known is None or (value < known if self._minimize else value > known):
             self.best = {"iteration": epoch + 1, "metric": str(self._mean), "value": value}
 
+    def check_metric(self, runner: RunInProgress, epoch: int, read: Callable[[], Mapping[str, float]]) -> None:
+        """See ``RunCallback``."""
+        self._mean.check_known(epoch, read, as_algorithm(runner.algo))
+
     def completed_state(self, tree: Mapping[str, Any]) -> Mapping[str, Any]:
         """See ``Stateful``: the best of another metric does not count."""
         best = tree.get("best")
@@ -282,6 +296,11 @@ class CallbackGroup(Stateful):
         for service in self._services.values():
             service.before_save(runner, epoch, dict(metrics))
 
+    def check_metrics(self, runner: Any, epoch: int, read: Callable[[], Mapping[str, float]]) -> None:
+        """A run is about to be resumed after ``epoch``; see ``RunCallback.check_metric``."""
+        for service in self._services.values():
+            service.check_metric(runner, epoch, read)
+
     def stop_reason(self, runner: Any) -> str | None:
         """The first reason to end the training."""
         reasons = (service.stop_reason(runner) for service in self._services.values())
@@ -351,12 +370,20 @@ class _MetricMean(Stateful):
 
     def add(self, epoch: int, metrics: Mapping[str, float], algo: Any) -> bool:
         """Take the number of an epoch, if there is one; where the numbers of ``algo`` are complete, there must be."""
-        value = _evaluated(metrics, self._name) if self._is_alias else metrics.get(self._name)
+        value = self._value_in(metrics)
         if value is not None:
             self._newest = [*self._newest, float(value)][-self._window :]
-        elif not self._newest and algo.log_is_complete:
-            self._refuse_unknown(epoch, metrics, evaluates=bool(algo.evaluate_every))
+        else:
+            self.check_known(epoch, lambda: metrics, algo)
         return value is not None
+
+    def check_known(self, epoch: int, read: Callable[[], Mapping[str, float]], algo: Any) -> None:
+        """Error if there was no number yet, and the complete numbers of ``epoch`` (``read()``) do not have it."""
+        if not self._newest and algo.log_is_complete and self._value_in(metrics := read()) is None:
+            self._refuse_unknown(epoch, metrics, evaluates=bool(algo.evaluate_every))
+
+    def _value_in(self, metrics: Mapping[str, float]) -> float | None:
+        return _evaluated(metrics, self._name) if self._is_alias else metrics.get(self._name)
 
     def _refuse_unknown(self, epoch: int, metrics: Mapping[str, float], evaluates: bool) -> None:
         """Error if the epoch has numbers of the same phase, and this is none of them."""

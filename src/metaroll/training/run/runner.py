@@ -36,7 +36,7 @@ from metaroll.training.run.run_state import (
     space_texts,
     trees_of,
 )
-from metaroll.training.run.services import RunnerServices
+from metaroll.training.run.services import RunnerServices, newest_numbers
 from metaroll.training.run.views import console_view
 from metaroll.training.store.files import to_plain
 from metaroll.training.store.loggers import MetricLogger
@@ -245,9 +245,18 @@ class LocalRunner(RunnerServices):
         return self._run(algo)
 
     def check_resumes(self, n_epochs: int) -> None:
-        """Raise ``SnapshotError`` if the restored run cannot be trained up to ``n_epochs``; changes nothing."""
+        """Raise an error if the restored run cannot be trained up to ``n_epochs``; changes nothing.
+
+        Raises:
+            SnapshotError: It was trained with another arithmetic.
+            UnknownNameError: Its epochs do not have the number that a callback needs.
+        """
         if self._origin is not None and n_epochs > self._origin.iteration:
             check_arithmetic(self._origin, self._require_setup("resume").algo)
+        if self._restored is not None and n_epochs > self._restored[0].iteration:
+            snapshot, from_dir = self._restored
+            epoch = snapshot.iteration - 1
+            self._callbacks.check_metrics(self, epoch, lambda: newest_numbers(from_dir, epoch))
 
     def restore(self, from_dir: str | Path, from_epoch: int | str = "last") -> TrainArgs:
         """Load a snapshot into the algorithm that was set up; the saved arguments of ``train``. Writes nothing.

@@ -16,7 +16,7 @@ import numpy as np
 
 from metaroll.data.rollouts import Rollouts
 from metaroll.envs.lookup.source import EnvSource
-from metaroll.errors import NotSetupError, named_as
+from metaroll.errors import DamagedFileError, NotSetupError, named_as
 from metaroll.learners.base import RLAlgorithm
 from metaroll.learners.foreign import as_algorithm
 from metaroll.rollouts.requests import SampleRequest
@@ -27,11 +27,11 @@ from metaroll.training.run.callbacks import CallbackGroup
 from metaroll.training.run.progress import PhaseProgress
 from metaroll.training.run.rollout_source import LiveRequest, RolloutSource
 from metaroll.training.run.run_state import TrainArgs
-from metaroll.training.store.metrics_log import MetricsLog, scalar
+from metaroll.training.store.metrics_log import MetricsLog, read_metrics, scalar
 from metaroll.training.store.run_store import RunStore
 from metaroll.types import Context, EnvUpdate
 
-__all__ = ["RunnerServices"]
+__all__ = ["RunnerServices", "newest_numbers"]
 
 
 class EpochLog:
@@ -66,6 +66,17 @@ class EpochLog:
         for name, numbers in result.per_task():
             log.append(self.epoch, env_steps, result.prefix, numbers, name)
         self.numbers.update({f"{result.prefix}/{name}": scalar(name, value) for name, value in values.items()})
+
+
+def newest_numbers(run_dir: Path, epoch: int) -> dict[str, float]:
+    """The newest of each number up to ``epoch``, by name as in ``EpochLog``; empty if they are gone or damaged."""
+    try:
+        rows = read_metrics(run_dir)
+    except (FileNotFoundError, DamagedFileError):
+        return {}
+    # Times are added after callbacks have seen the others.
+    rows = [r for r in rows if r["iteration"] <= epoch and r["task"] is None and r["phase"] != "time"]
+    return {r["metric"] if r["phase"] == "train" else f"{r['phase']}/{r['metric']}": r["value"] for r in rows}
 
 
 class RunnerServices(ABC):

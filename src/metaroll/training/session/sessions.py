@@ -18,6 +18,7 @@ from metaroll.errors import (
     DivergedError,
     RolloutError,
     SnapshotError,
+    UnknownNameError,
     UsageError,
     blame_input,
     command_text,
@@ -124,6 +125,7 @@ def continue_run(
     ``env_given`` as for ``check_run``.
     """
     run_folder.check_links(folder)
+    asked = config
     config, env = _checked(config, folder, from_epoch, trust, env, env_given, view)
     begun = any((folder / name).exists() for name in ("metrics.jsonl", run_folder.SUMMARY_FILE))
     if from_epoch is None and latest(folder) is None and not begun:
@@ -144,7 +146,12 @@ def continue_run(
         stack.enter_context(_training(config, folder, experiment, view))
         with blame_input():
             experiment.runner.restore(folder, done)
-            experiment.runner.check_resumes(epochs)
+            try:
+                experiment.runner.check_resumes(epochs)
+            except UnknownNameError:
+                if from_epoch is not None or flat_values(asked) != flat_values(run_folder.read_config(folder)):
+                    stack.close()  # nothing has changed: the name is corrected where it was given
+                raise
             split = _split_of(config, experiment.algo, experiment.evaluator)
             run_folder.write_config(folder, config)
         if built is not None:
