@@ -54,6 +54,8 @@ __all__ = [
     "about_option",
     "blame_input",
     "command_text",
+    "counted",
+    "folder_is_given",
     "for_reader",
     "in_shell",
     "install_text",
@@ -63,6 +65,7 @@ __all__ = [
     "one_line",
     "option_name",
     "option_text",
+    "other_folder",
     "requirements",
     "shortened",
     "unknown_name",
@@ -79,6 +82,7 @@ _MOST_LISTED = 40
 _LONGEST_TEXT = 5000
 """Characters of names, which come from files, too, in a message."""
 _IN_SHELL: ContextVar[bool] = ContextVar("in_shell", default=False)
+_FOLDER_IS_GIVEN: ContextVar[bool] = ContextVar("folder_is_given", default=False)
 _CALLED: ContextVar[Mapping[str, str]] = ContextVar("called", default=MappingProxyType({}))
 _FLAGS = {"run_dir": "--out", "transport": "--engine"}
 """Flags that are not the keyword with dashes."""
@@ -450,6 +454,21 @@ def option_text(name: str, value: Any = None, beside: str = "") -> str:
     )
 
 
+@contextlib.contextmanager
+def folder_is_given() -> Iterator[None]:
+    """Inside, a command works in a folder that no option can change: see ``other_folder``."""
+    token = _FOLDER_IS_GIVEN.set(True)
+    try:
+        yield
+    finally:
+        _FOLDER_IS_GIVEN.reset(token)
+
+
+def other_folder(given: str = "continue a copy of the folder elsewhere", what: str = "folder") -> str:
+    """The hint to choose another folder, or ``given`` where no option does that."""
+    return given if _FOLDER_IS_GIVEN.get() else f"choose another {what} with {option_text('run_dir')}"
+
+
 def one_line(error: BaseException) -> str:
     """Kind and message of an error, shortened to a line."""
     try:
@@ -491,6 +510,11 @@ def install_text(extra: str) -> str:
             extras = f"[{','.join(sorted(needed.extras))}]" if needed.extras else ""
             texts.append(f"{needed.name}{extras}{needed.specifier}")
     return "pip install " + " ".join(f"'{text}'" for text in texts or [f"metaroll[{extra}]"])
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun: ``1 epoch``, ``1,200 epochs``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def command_text(command: str, *words: str | Path) -> str:

@@ -154,6 +154,7 @@ ROWS = [
     Mistake("train pearl point-robot --config text.yaml", "text.yaml", "must hold lines", "name: value"),
     Mistake("train pearl point-robot --config scalar.yaml", "64", "a list", "hidden_sizes in scalar.yaml"),
     # -- words of other commands and libraries -------------------------------------------------------------------------
+    Mistake("infer qcp-tt", "'qcp-tt'", "unknown environment", "did you mean 'qcp-st'"),
     Mistake("infer qcp-st --num-rounds x", "'x'", "a whole number", "--num-rounds must"),
     Mistake("infer qcp-st --density-estimator maf", "--density-estimator", "--method", "EstimatorConfig(model=...)"),
     Mistake("infer qcp-st --training-batch-size 3", "--training-batch-size", "--method", "Config(batch_size=...)"),

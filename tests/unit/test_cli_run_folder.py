@@ -10,7 +10,8 @@ from metaroll.data.doors.yaml_files import read_yaml
 from metaroll.data.folders.kinds import RUN
 from metaroll.data.folders.taking import take
 from metaroll.envs.lookup.source import EnvSource
-from metaroll.errors import RunExistsError, SnapshotError, in_shell
+from metaroll.errors import LinkError, RunExistsError, SnapshotError, UsageError, folder_is_given, in_shell
+from metaroll.lab.cli.options import file_to_write
 from metaroll.training.session.run_config import default_run_dir, file_layer
 from metaroll.training.store.run_folder import (
     check_results_folder,
@@ -125,6 +126,39 @@ def test_a_missing_run_is_an_error_that_lists_those_nearby(tmp_path):
         find_run(runs)
     with pytest.raises(FileNotFoundError, match=r"is a file\); runs here: .*pearl-point-robot-1"):
         find_run(runs / "pearl-point-robot-1" / "config.yaml")
+
+
+def test_a_run_without_its_configuration_is_no_misspelled_name(tmp_path):
+    for name in ("ppo-1", "ppo-2"):
+        write_config(tmp_path / name, CONFIG)
+        with take(tmp_path / name, RUN):
+            (tmp_path / "ppo-3" / "snapshots").mkdir(parents=True, exist_ok=True)
+    (tmp_path / "ppo-2" / "config.yaml").unlink()
+    for name in ("ppo-2", "ppo-3"):
+        with pytest.raises(FileNotFoundError, match=rf"{name}/config.yaml is missing.* restore the file from a copy"):
+            find_run(tmp_path / name)
+    (tmp_path / "ppo-4").mkdir()
+    with pytest.raises(FileNotFoundError, match=r"holds no config.yaml\); runs here: "):
+        find_run(tmp_path / "ppo-4")
+
+
+def test_advice_fits_a_command_that_has_no_option_for_the_folder(tmp_path):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.yaml").symlink_to(tmp_path / "file")
+    for folder, error, hint in (
+        (tmp_path / "file" / "run", OSError, "continue a copy of the folder elsewhere"),
+        (tmp_path / "run", LinkError, "remove it, or put a copy of what it points to in its place"),
+    ):
+        with folder_is_given(), pytest.raises(error, match=hint) as told:
+            take(folder, RUN)
+        assert "--out" not in str(told.value)
+    for given, text in (
+        (None, r"^\S+/file/evaluation.json cannot be written \(Not a directory\): choose another folder with --out$"),
+        (str(tmp_path / "file"), "^--out must name a folder that can be written, got '.*/file': Not a directory$"),
+    ):
+        with pytest.raises(UsageError, match=text):
+            file_to_write("--out", given, [".json"], tmp_path / "file", "evaluation.json")
 
 
 def test_a_list_of_runs_that_stops_says_how_many_more_there_are(tmp_path):

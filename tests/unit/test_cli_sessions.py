@@ -490,7 +490,7 @@ def test_an_evaluation_may_adapt_in_rounds_and_explore_with_noise(place, given_r
         (["--repetitions", "0"], "--repetitions must be at least 1, got 0"),
         (["--seed", "-1"], "--seed must be at least 0, got -1"),
         (["--from-epoch", "9"], "r has no snapshot after 9 epochs"),
-        (["--out", "tiny.yaml/results"], "--out must name a file that can be written"),
+        (["--out", "tiny.yaml/results"], "--out must name a folder that can be written"),
     ],
 )
 def test_an_evaluation_names_the_option_that_makes_no_sense(given_run, capsys, option, message):

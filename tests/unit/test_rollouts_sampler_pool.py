@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from pool_functions import add_base, die_always, die_once, double, fail_on_three, pids, set_base, sleepy, slow_large
 
-from metaroll.errors import NotPicklableError, WorkerLost
+from metaroll.errors import NotPicklableError, WorkerLost, in_shell
 from metaroll.rollouts.configs import PoolTimeouts
 from metaroll.rollouts.workers import transports
 from metaroll.rollouts.workers.pool import RemoteError, SamplerPool
@@ -128,6 +128,16 @@ def test_a_dead_worker_is_replaced_and_its_work_done_again(tmp_path, capsys):
             r"worker \d was lost: it exited with status 7; a new one runs die_once, argument 2 again\. ", text
         )
         assert pool.run_map(add_base, [1, 2, 3, 4]) == [101, 102, 103, 104]  # the new worker got what was kept
+
+
+def test_at_the_command_line_preparing_a_worker_has_no_names_of_functions(tmp_path, capsys):
+    with in_shell(), SamplerPool(1, transport="process", max_retries=1) as pool:
+        pool.run_map(double, [1])
+        pool.keep("base", die_once, (2, str(tmp_path / "died")))
+        text = capsys.readouterr().err
+        assert "exited with status 7; a new one is started. " in text and "die_once" not in text
+        with pytest.raises(WorkerLost, match=r"^preparing a worker was tried 2 times"):
+            pool.keep("other", die_always, 0)
 
 
 def test_work_that_kills_every_worker_ends_in_worker_lost():

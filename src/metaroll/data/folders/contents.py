@@ -19,7 +19,7 @@ from pathlib import Path
 from metaroll.data.folders.atomic_files import flush_folder
 from metaroll.data.folders.kinds import LOCK_FILE, MARK_FILE, SAVED_FILE, Layout
 from metaroll.data.folders.links import is_link, link_error, remove_file
-from metaroll.errors import LinkError, RunExistsError, option_text
+from metaroll.errors import LinkError, RunExistsError, other_folder
 
 __all__ = [
     "clear",
@@ -170,8 +170,7 @@ def set_aside(folder: str | Path) -> Path:
     """
     folder = Path(folder)
     if Path.cwd().is_relative_to(folder.resolve()):
-        other = f"choose another folder with {option_text('run_dir')}"
-        raise RunExistsError(f"{folder} cannot be renamed, since the current folder lies in it: {other}")
+        raise RunExistsError(f"{folder} cannot be renamed, since the current folder lies in it: {other_folder()}")
     for number in itertools.count(2):
         target = folder.with_name(f"{folder.name}-{number}")
         if not os.path.lexists(target):

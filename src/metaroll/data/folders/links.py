@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
-from metaroll.errors import LinkError, option_text
+from metaroll.errors import LinkError, other_folder
 
 __all__ = ["append_to", "is_link", "link_error", "refuse_link", "remove_file", "truncate_to"]
 
@@ -19,10 +19,8 @@ def is_link(path: str | Path) -> bool:
 
 def link_error(path: str | Path) -> LinkError:
     """The error that names a link."""
-    return LinkError(
-        f"{path} is a link, and nothing is written through links: remove it, or choose another place with "
-        + option_text("run_dir")
-    )
+    other = other_folder("put a copy of what it points to in its place", "place")
+    return LinkError(f"{path} is a link, and nothing is written through links: remove it, or {other}")
 
 
 def refuse_link(path: str | Path) -> None:

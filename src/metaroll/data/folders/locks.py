@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import final
 
 from metaroll.data.folders.kinds import LOCK_FILE
-from metaroll.errors import RunExistsError, option_text
+from metaroll.errors import RunExistsError, other_folder
 
 __all__ = ["FolderLock", "is_locked"]
 
@@ -69,7 +69,7 @@ class FolderLock:
 
 
 def _lock(folder: Path) -> _Held:
-    path, other = folder / LOCK_FILE, f"choose another folder with {option_text('run_dir')}"
+    path, other = folder / LOCK_FILE, other_folder()
     with contextlib.suppress(FileNotFoundError):
         status = os.lstat(path)
         if not stat.S_ISREG(status.st_mode):  # a link, a pipe ...: it is not opened

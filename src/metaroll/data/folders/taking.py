@@ -17,23 +17,19 @@ from metaroll.data.folders.atomic_files import write_atomic
 from metaroll.data.folders.contents import clear, foreign_in, named_some, refuse_links, set_aside
 from metaroll.data.folders.kinds import CONFIG_FILE, KINDS, LOCK_FILE, LOG_FILE, MARK_FILE, Kind
 from metaroll.data.folders.locks import FolderLock
-from metaroll.errors import MetarollError, RunExistsError, option_text
+from metaroll.errors import MetarollError, RunExistsError, other_folder
 
-__all__ = ["HeldFolder", "is_empty", "kind_of", "other_folder", "refuse_foreign", "take", "take_new", "write_mark"]
+__all__ = ["HeldFolder", "is_empty", "kind_of", "refuse_foreign", "take", "take_new", "write_mark"]
 
 _FORMAT = 1
 _MARK_BYTES = 4096
 _HEAD_BYTES = 2**16
+_MARK = "restore the file from a copy, or use that version"
 # Left by a process that ended before it began.
 _NOTHING = re.compile(
     "|".join([*map(re.escape, (LOCK_FILE, LOG_FILE, MARK_FILE)), r"\..+\.\d+-[0-9a-f]{8}\.tmp"])
     + rf"|\.{re.escape(CONFIG_FILE)}\.tmp"
 )
-
-
-def other_folder() -> str:
-    """The hint to take another folder."""
-    return f"choose another folder with {option_text('run_dir')}"
 
 
 @contextlib.contextmanager
@@ -81,9 +77,9 @@ def _mark_of(folder: Path) -> Kind | None:
         mark = parse_json(head)
         kind, version = KINDS[mark["kind"]], mark["format"]
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise RunExistsError(f"{path} is damaged, or of a later version: {other_folder()}") from None
+        raise RunExistsError(f"{path} is damaged, or of a later version: {other_folder(_MARK)}") from None
     if version != _FORMAT:
-        raise RunExistsError(f"{path} has format {version!r}, this metaroll knows {_FORMAT}: {other_folder()}")
+        raise RunExistsError(f"{path} has format {version!r}, this metaroll knows {_FORMAT}: {other_folder(_MARK)}")
     return kind
 
 

@@ -365,12 +365,22 @@ def parse_command(
     return names, parse(kind, flags, " ".join(usage.split()[:2]), f"{usage}\n\n{about}", other_flags)
 
 
-def file_to_write(flag: str, text: str, endings: Sequence[str]) -> Path:
+def file_to_write(
+    flag: str, text: str | None, endings: Sequence[str], default: Path = Path(), inside: str = ""
+) -> Path:
     """Check that ``flag`` names a writable file with one of these extensions; its folder need not exist yet.
 
     Called before long work begins; leaves no file behind.
+
+    Args:
+        flag: The flag.
+        text: Its value; ``None`` if it was not given.
+        endings: Extensions.
+        default: What is meant then.
+        inside: Name of the file, if ``flag`` names its folder.
     """
-    path = Path(text).expanduser()
+    path = (default if text is None else Path(text).expanduser()) / inside
+    kind = "folder" if inside else "file"
     if path.suffix.lower() not in endings:
         raise UsageError(f"{flag} must end in {' or '.join([', '.join(endings[:-1]), endings[-1]])}, got {text!r}")
     refuse_link(path)
@@ -381,7 +391,9 @@ def file_to_write(flag: str, text: str, endings: Sequence[str]) -> Path:
         with tempfile.TemporaryFile(dir=place):
             pass  # also detects full disks, and folders that only seem to be writable
     except OSError as error:
-        raise UsageError(f"{flag} must name a file that can be written, got {text!r}: {error.strerror}") from error
+        given = f"{flag} must name a {kind} that can be written, got {text!r}: {error.strerror}"
+        left_out = f"{path} cannot be written ({error.strerror}): choose another {kind} with {flag}"
+        raise UsageError(left_out if text is None else given) from error
     return path
 
 

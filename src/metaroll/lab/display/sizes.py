@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from metaroll.envs.lookup.source import EnvSource
-from metaroll.errors import option_text
+from metaroll.errors import counted, option_text
 from metaroll.training.algorithms.registry import get_algorithm, has_preset, has_sizes, publication
 from metaroll.training.session.experiments import tested_on_training
 
@@ -41,12 +41,12 @@ def size_text(config: Mapping[str, Any], env: EnvSource) -> str:
 def _epochs(config: Mapping[str, Any]) -> str:
     count = config["run"]["epochs"]
     if config["algorithm"].get("max_steps", 0) is None:  # the number of steps is unknown
-        return f"{count} epochs"
+        return counted(count, "epoch")
     work = get_algorithm(config["algo"]).work(config["algorithm"])
     steps = f"{'up to ' if work.at_most else ''}{work.epoch_steps:,} steps"
     each = [steps] + [f"{work.epoch_updates:,} updates"] * bool(work.epoch_updates)
     before = " " + work.initial.format(f"{work.initial_steps:,}") if work.initial_steps else ""
-    return f"{count} epoch{'' if count == 1 else 's'} of {' and '.join(each)}{before}"
+    return f"{counted(count, 'epoch')} of {' and '.join(each)}{before}"
 
 
 def _widths(widths: Sequence[int]) -> str:

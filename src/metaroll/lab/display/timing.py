@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
+from metaroll.errors import counted
+
 __all__ = ["PhaseState", "RunAmounts", "RunTiming", "about", "duration", "seconds_of"]
 
 _EPOCHS_REMEMBERED = 10
@@ -233,10 +235,10 @@ class RunTiming:
         each = [
             f"{name} {duration(typical[name])}" for name in ("sampling", "updates") if typical[name] >= _SHORTEST_SHOWN
         ]
-        parts.append(f"{epochs:,} epochs" + (f" of {' and '.join(each)}" if each else ""))
+        parts.append(counted(epochs, "epoch") + (f" of {' and '.join(each)}" if each else ""))
         per_evaluation, count = self._expected("evaluation"), self._evaluations_from(self.epoch)
         if per_evaluation is not None and count and per_evaluation >= _SHORTEST_SHOWN:
-            parts.append(f"{count:,} evaluation{'s' if count > 1 else ''} of {duration(per_evaluation)}")
+            parts.append(f"{counted(count, 'evaluation')} of {duration(per_evaluation)}")
         return f"{about(total)} on this machine: {', '.join(parts)}"
 
     # -- helpers -------------------------------------------------------------------------------------------------------

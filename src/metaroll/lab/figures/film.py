@@ -124,6 +124,7 @@ def _try_out(env: Any, name: str) -> None:
         with contextlib.suppress(Exception):
             env.close()
         reason = " ".join(str(error).split()) or type(error).__name__
+        reason = reason.replace("[classic_control]", "[classic-control]")  # Gymnasium has it both ways
         hint = ""
         if is_from_mujoco(error):
             hint = "; without a screen MuJoCo needs EGL or OSMesa (Debian, Ubuntu: apt install libegl1 or libosmesa6)"

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from metaroll.data.step_sequence import StepSequence
+from metaroll.errors import counted
 
 __all__ = ["Pieces", "even_pieces", "made_up_steps"]
 
@@ -84,14 +85,14 @@ def even_pieces(rollouts: Sequence[StepSequence], shortest: int, at_least: int =
     bridged = sum(gap <= longest for gap in lengths)
     texts = []
     if count != len(rollouts) or count * length < total:
-        texts.append(f"{_counted(len(rollouts), 'rollout')} cut into {_counted(count, 'piece')} of {length} steps")
+        texts.append(f"{counted(len(rollouts), 'rollout')} cut into {counted(count, 'piece')} of {length} steps")
     if left := total - count * length:
         texts.append(f"{left:,} of {total:,} steps are left out")
     if cut := len(lengths) - bridged:
         texts.append(f"no piece reaches into {'the gap' if cut == 1 else f'the {cut} gaps'} in which rows are missing")
     if bridged:
         of = "one step" if longest == 1 else f"up to {longest} steps"
-        texts.append(f"{_counted(bridged, 'gap')} of {of} bridged: their made-up rows count as recorded")
+        texts.append(f"{counted(bridged, 'gap')} of {of} bridged: their made-up rows count as recorded")
     return Pieces(kept, "; ".join(texts), bridged)
 
 
@@ -114,7 +115,3 @@ def _best_length(runs: Sequence[int], shortest: int, at_least: int, num_rollouts
         if count * length > kept * (_WORTH if count > num_rollouts else 1.0):
             best, kept = (length, count), count * length
     return best
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"

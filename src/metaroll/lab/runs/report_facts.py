@@ -10,6 +10,7 @@ from typing import Any
 
 from metaroll.checks import check_path
 from metaroll.data.doors.yaml_files import read_yaml
+from metaroll.errors import counted
 from metaroll.training.store.files import number_of, read_json
 from metaroll.training.store.metrics_log import FILE_NAME, read_metrics
 from metaroll.training.store.run_folder import CONFIG_FILE, EVALUATION_FILE, SUMMARY_FILE, TASK_SPLIT_FILE
@@ -89,7 +90,7 @@ def read_facts(folder: str | Path) -> RunFacts:
     phases = [row["phase"] for row in rows]
     if epochs >= 0 and rows and rows[-1]["iteration"] + 1 > epochs:
         problems.append(
-            f"The stored evaluation after {epochs} epochs is left out: training has evaluated after "
+            f"The stored evaluation after {counted(epochs, 'epoch')} is left out: training has evaluated after "
             f"{rows[-1]['iteration'] + 1}. `metaroll evaluate` makes a new one."
         )
         newest = {}

@@ -10,7 +10,7 @@ from typing import Any
 from metaroll.config import parts_of
 from metaroll.configs.algorithms import PolicyNetworks
 from metaroll.configs.table import CONFIGS
-from metaroll.errors import about_option, option_name, option_text
+from metaroll.errors import about_option, counted, option_name, option_text
 from metaroll.learners.on_policy.configs import PPOConfig
 from metaroll.learners.on_policy.ppo import PPO
 from metaroll.policies.networks import MLP
@@ -83,7 +83,7 @@ def ppo_notes(work: Works, given: BuildOptions, epochs: int) -> list[str]:
     return [
         *notes,
         f"the learning rate is 0 after epoch {decay} (lr_decay_epochs), and nothing is learned in the "
-        f"{epochs - decay} epochs after it; train again with {longer}, or with fewer epochs",
+        f"{counted(epochs - decay, 'epoch')} after it; train again with {longer}, or with fewer epochs",
     ]
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from metaroll.data.step_sequence import StepSequence
+from metaroll.errors import counted
 from metaroll.functional.first_finished import first_finished_rates
 from metaroll.functional.robust_statistics import (
     interquartile_mean,
@@ -91,7 +92,7 @@ class EvaluationResult:
     def __str__(self) -> str:
         """The verdict and the returns, as ``metaroll evaluate`` shows them."""
         after = with_interval(self.return_after, self.return_after_interval)
-        explored, tasks = _count(self.num_exploration, "exploration episode"), _count(len(self.tasks), "task")
+        explored, tasks = counted(self.num_exploration, "exploration episode"), counted(len(self.tasks), "task")
         returns = f"return in the first episode {short_number(self.return_before)} -> after {explored} {after}"
         text = f"{returns} on {tasks} (95 % bootstrap)"
         return text if self.verdict is None else f"{self.verdict}\n{text}"
@@ -99,7 +100,7 @@ class EvaluationResult:
     def __repr__(self) -> str:
         after = with_interval(self.return_after, self.return_after_interval)
         known = "" if self.verdict is None else f"; {self.verdict}"
-        tasks = _count(len(self.tasks), "task")
+        tasks = counted(len(self.tasks), "task")
         return f"EvaluationResult(return {short_number(self.return_before)} -> {after} on {tasks}{known})"
 
     def _repr_html_(self) -> str:
@@ -390,7 +391,9 @@ class PolicyEvaluation:
 
     def __repr__(self) -> str:
         tasks, episodes = self.returns.shape
-        where = f"{_count(tasks, 'task')}, {_count(episodes, 'episode')} each" if tasks > 1 else f"{episodes} episodes"
+        where = (
+            f"{counted(tasks, 'task')}, {counted(episodes, 'episode')} each" if tasks > 1 else f"{episodes} episodes"
+        )
         return f"PolicyEvaluation(return {with_interval(self.return_mean, self.return_interval)} on {where})"
 
     def _repr_html_(self) -> str:
@@ -463,10 +466,6 @@ class PolicyEvaluation:
             **({"task_values": texts, "tasks": [_plain_task(task) for task in self.tasks]} if any(texts) else {}),
             "returns": self.returns.tolist(),
         }
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _task_labels(names: Sequence[str], tasks: Sequence[Any]) -> list[str]:

@@ -26,7 +26,7 @@ from metaroll.envs.base.names import AT, simulator_and_posterior
 from metaroll.envs.lookup.posteriors import posterior_name
 from metaroll.envs.lookup.registry import name_given
 from metaroll.envs.lookup.source import EnvSource
-from metaroll.errors import SnapshotError, UnknownNameError, named_as
+from metaroll.errors import SnapshotError, UnknownNameError, counted, named_as
 from metaroll.learners.base import MetaRLAlgorithm
 from metaroll.option_names import GIVEN
 from metaroll.own_code import held, is_given, is_named
@@ -289,7 +289,7 @@ class Agent(Actor):
         if self.run_dir is None:
             return f"{head}): nothing learned yet, call learn()"
         done = latest(self.run_dir) if self._from_epoch is None else self._from_epoch
-        learned = "no snapshot" if done is None else f"{done} epoch{'' if done == 1 else 's'} learned"
+        learned = "no snapshot" if done is None else f"{counted(done, 'epoch')} learned"
         acts = "adapt(explore(env)).act(obs)" if self._adapts else "act(obs)"
         return f"{head}): {learned}, in {self.run_dir}; next: {acts}"
 
@@ -613,7 +613,7 @@ def _stopped_text(config: Mapping[str, Any], folder: Path) -> str:
         return f"stopped before the first epoch was finished: nothing is learned yet; learn() continues in {folder}"
     asked = [f", {argument}=..." for argument, name in _names_in(config).items() if is_given(name)]
     load = f"metaroll.load({str(folder)!r}{''.join(asked)})"
-    epochs = f"{done} finished epoch{'' if done == 1 else 's'}"
+    epochs = counted(done, "finished epoch")
     return (
         f"stopped; what was learned in {epochs} is in {folder}: learn() continues, save(...) copies it, {load} reads it"
     )

@@ -22,6 +22,7 @@ from metaroll.errors import (
     UsageError,
     blame_input,
     command_text,
+    counted,
     for_reader,
     option_name,
 )
@@ -158,7 +159,8 @@ def continue_run(
             built(experiment)
         if done >= epochs:
             more = command_text("resume", folder, "--epochs", "N")
-            view.message(f"all {done} epochs of {folder} are done; `{more}` trains further")
+            finished = "the only epoch of" if done == 1 else f"all {done} epochs of"
+            view.message(f"{finished} {folder} {'is' if done == 1 else 'are'} done; `{more}` trains further")
         else:
             steps = 0 if done else experiment.runner.total_env_steps
             inside = f", {steps:,} environment steps into its warm-up" if steps else ""
@@ -394,11 +396,11 @@ def _finish(
     ended = ended if stopped is None else (stopped, experiment.runner.stop_reason)
     if ended is not None and ended[0] < epochs:
         epochs, more = ended[0], {**more, "ended_early": True}
-        view.message(f"ended after {epochs} epochs: {ended[1]}")
+        view.message(f"ended after {counted(epochs, 'epoch')}: {ended[1]}")
     if (best := experiment.runner.best) is not None:
         more["best"] = best
         call = for_reader("metaroll.load(..., from_epoch='best')", "--from-epoch best")
-        value = f"best {best['metric']}, {best['value']:.6g}, after {best['iteration']} epochs"
+        value = f"best {best['metric']}, {best['value']:.6g}, after {counted(best['iteration'], 'epoch')}"
         view.message(f"{value}: {call} selects it")
     steps, seconds = int(experiment.runner.total_env_steps), round(experiment.runner.total_seconds, 2)
     more = {**more, "protocol": evaluator.protocol(experiment.algo), "env_steps": steps, "seconds": seconds}

@@ -25,11 +25,12 @@ from metaroll.data.folders.kinds import (
     LOG_FILE,
     MARK_FILE,
     RUN,
+    SNAPSHOTS,
     SUMMARY_FILE,
     TASK_SPLIT_FILE,
 )
-from metaroll.data.folders.taking import is_empty, kind_of, other_folder
-from metaroll.errors import DamagedFileError, RunExistsError, SnapshotError, command_text, for_reader
+from metaroll.data.folders.taking import is_empty, kind_of
+from metaroll.errors import DamagedFileError, RunExistsError, SnapshotError, command_text, for_reader, other_folder
 from metaroll.training.store.ownership import signed
 from metaroll.training.store.run_values import CONFIG_SECTIONS, SIGNATURE
 from metaroll.training.store.yaml_files import write_yaml
@@ -143,13 +144,18 @@ def find_run(path: str | Path) -> Path:
     folder = standing(path)
     if (folder / CONFIG_FILE).is_file():
         return folder
+    if folder.is_dir() and (kind_of(folder) in (RUN, AGENT) or (folder / SNAPSHOTS).is_dir()):
+        raise FileNotFoundError(
+            f"{folder / CONFIG_FILE} is missing, and a run cannot be built again without it: restore the file from a "
+            "copy (a script with a LocalRunner continues its own run)"
+        )
     near = list(dict.fromkeys(run for place in (folder, folder.parent, Path("runs")) for run in _runs_in(place)))
     begin = for_reader("metaroll.agent(...).learn()", "`metaroll train`")
     more = f" and {len(near) - _MOST_NAMED} more" if len(near) > _MOST_NAMED else ""
     listed = ", ".join(map(str, near[:_MOST_NAMED])) + more
     hint = f"runs here: {listed}" if near else f"start one with {begin}"
     alike = difflib.get_close_matches(folder.name, list(dict.fromkeys(run.name for run in near)), n=1)
-    if alike:
+    if alike and not folder.exists():
         hint = f"did you mean {str(next(run for run in near if run.name == alike[0]))!r}? {hint}"
     what = "is a file" if folder.is_file() else "does not exist"
     what = f"holds no {CONFIG_FILE}" if folder.is_dir() else what

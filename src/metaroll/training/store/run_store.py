@@ -11,7 +11,7 @@ from metaroll.data.doors.plain_files import damage, open_plain, size_of
 from metaroll.data.folders.contents import set_aside
 from metaroll.data.folders.kinds import CONFIG_FILE, RUN, SNAPSHOTS, SUMMARY_FILE, TASK_SPLIT_FILE
 from metaroll.data.folders.taking import HeldFolder, take
-from metaroll.errors import RunExistsError, SnapshotError, command_text, option_text
+from metaroll.errors import RunExistsError, SnapshotError, command_text, other_folder
 from metaroll.training.store.files import to_plain, write_atomic
 from metaroll.training.store.loggers import MetricLogger
 from metaroll.training.store.metrics_log import FILE_NAME, MetricsLog
@@ -73,7 +73,7 @@ class RunStore:
             raise RunExistsError(
                 f"{self.run_dir} exists and holds {', '.join(sorted(content)[:4])}: continue that run with "
                 f"`{command_text('resume', self.run_dir)}` (in Python: runner.restore(...), runner.resume(...)), or "
-                f"choose another folder with {option_text('run_dir')}"
+                f"{other_folder()}"
             )
         self._take(self.run_dir).clear(_OURS)
         for left in snapshots_of(self.run_dir).values():  # others have put files there

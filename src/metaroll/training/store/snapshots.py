@@ -21,7 +21,7 @@ from metaroll.data.folders.atomic_files import flush_folder
 from metaroll.data.folders.contents import free_name, move_folder, remove_folder
 from metaroll.data.folders.kinds import CONFIG_FILE, SNAPSHOT, SNAPSHOTS, SUMMARY_FILE
 from metaroll.data.folders.links import refuse_link, remove_file
-from metaroll.errors import DamagedFileError, SnapshotError, command_text, for_reader, option_name, option_text
+from metaroll.errors import DamagedFileError, SnapshotError, command_text, counted, for_reader, option_name, option_text
 from metaroll.training.store.files import load_tree, read_json, save_tree, to_plain, write_json
 from metaroll.training.store.metrics_log import FILE_NAME as METRICS_FILE
 from metaroll.training.store.row_files import RowFiles
@@ -204,7 +204,8 @@ def _choose(snapshots: Mapping[int, Path], iteration: int | str, run_dir: str | 
         )
     if int(iteration) not in snapshots:
         raise SnapshotError(
-            f"{run_dir} has no snapshot after {iteration} epochs; choose one of {', '.join(map(str, snapshots))}"
+            f"{run_dir} has no snapshot after {counted(int(iteration), 'epoch')}; choose one of "
+            f"{', '.join(map(str, snapshots))}"
         )
     return int(iteration)
 
@@ -218,7 +219,7 @@ def _best_of(snapshots: Mapping[int, Path], run_dir: str | Path) -> int:
         raise SnapshotError(f"{run_dir} keeps no best snapshot (yet): train or resume it with {how}")
     if best["iteration"] not in snapshots:
         raise SnapshotError(
-            f"the best snapshot of {run_dir}, after {best['iteration']} epochs, is gone; choose one of "
+            f"the best snapshot of {run_dir}, after {counted(best['iteration'], 'epoch')}, is gone; choose one of "
             f"{', '.join(map(str, snapshots))}"
         )
     return best["iteration"]

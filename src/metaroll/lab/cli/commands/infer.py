@@ -106,6 +106,7 @@ def _infer(arguments: Sequence[str], names: Sequence[str], args: Any, usage: str
 
     console, env = args.output.console(), EnvSource.of(names[0])
     with blame_input():
+        env.spec  # noqa: B018 (an unknown name is an error of its own)
         options = InferenceOptions(**vars(args.inference))
         if args.data is None:
             raise UsageError(f"{usage}: --data FOLDER is missing: a folder of recorded rollouts (metaroll import-log)")

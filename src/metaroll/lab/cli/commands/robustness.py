@@ -13,7 +13,7 @@ import numpy as np
 import tyro
 from rich.panel import Panel
 
-from metaroll.errors import DamagedFileError, UsageError, blame_input, shortened
+from metaroll.errors import DamagedFileError, UsageError, blame_input, counted, shortened
 from metaroll.lab.cli.options import AsTrained, Newest, Output, Switch, parse_command
 from metaroll.lab.display.consoles import escape
 from metaroll.training.evaluation.numbers import with_interval
@@ -167,7 +167,7 @@ def _panel(result: Any, epoch: int, files: Sequence[Path]) -> Panel:
     where = f"at each of {len(rows)} points" if len(rows) > 1 else "at one point"
     how = "1 episode" if episodes == 1 else f"{episodes} episodes"
     method = " (95 % bootstrap)" if episodes > 1 else ""
-    lines.append(f"after {epoch} epoch{'' if epoch == 1 else 's'}, {how} {where}{method}")
+    lines.append(f"after {counted(epoch, 'epoch')}, {how} {where}{method}")
     if result.note:
         lines.append(f"[yellow]{escape(result.note)}[/]")
     lines += [escape(str(path)) for path in files]

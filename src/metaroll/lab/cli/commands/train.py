@@ -18,6 +18,7 @@ from metaroll.errors import (
     UsageError,
     blame_input,
     command_text,
+    folder_is_given,
     named_as,
     one_line,
     option_name,
@@ -358,6 +359,7 @@ def _show_group(group: SeedGroup, summaries: Sequence[Mapping[str, Any]], output
     _print_json({"runs": list(summaries)}, output)
 
 
+@folder_is_given()
 def resume(arguments: Sequence[str]) -> None:
     """Continue a run from its newest snapshot, or a group of runs."""
     about = (
@@ -486,7 +488,7 @@ def _evaluate(names: Sequence[str], args: Any) -> None:
         require_at_least({option_name("seed"): args.seed}, 0)
         changes = _evaluator_changes(config, args.episodes, adaptation)
         out = folder if args.out is None else _folder(args.out)
-        cli.file_to_write("--out", str(out / run_folder.EVALUATION_FILE), [".json"])
+        cli.file_to_write("--out", args.out, [".json"], folder, run_folder.EVALUATION_FILE)
     changes |= {} if args.seed is None else {"seed": args.seed}
     with named_as(_evaluator_flags(adaptation, adapts(config))):
         summary = evaluate_run(

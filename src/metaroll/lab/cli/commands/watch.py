@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from metaroll.errors import MetarollError, UsageError, blame_input
+from metaroll.errors import MetarollError, UsageError, blame_input, counted
 from metaroll.lab.cli.options import Newest, Output, Switch, file_to_write, parse_command, unset
 from metaroll.lab.display.consoles import escape
 from metaroll.training.evaluation.numbers import short_number
@@ -70,8 +70,7 @@ def watch(arguments: Sequence[str]) -> None:
         folder = run_folder.find_run(names[0])
         if args.out is None:
             run_folder.check_links(folder)
-        out = str(folder / f"watch.{default_kind()}") if args.out is None else args.out
-        path = file_to_write("--out", out, [f".{kind}" for kind in KINDS])
+        path = file_to_write("--out", args.out, [f".{kind}" for kind in KINDS], folder / f"watch.{default_kind()}")
         require_at_least({"--num-tasks": args.num_tasks}, 1)
     console = args.output.console()
     with console.status("recording", spinner="line"), blame_input():
@@ -85,7 +84,7 @@ def watch(arguments: Sequence[str]) -> None:
     for panel in panels:
         title = " | ".join(part for part in (panel["task"], panel["title"]) if part)
         console.print(f"{escape(title)}: return {short_number(panel['return'])}", soft_wrap=True)
-    console.print(f"after {epoch} epochs; video {escape(str(path))}", soft_wrap=True)
+    console.print(f"after {counted(epoch, 'epoch')}; video {escape(str(path))}", soft_wrap=True)
     if progress := _progress(folder):
         console.print(progress, soft_wrap=True)
     if args.output.json:
@@ -105,7 +104,7 @@ def _progress(folder: Path) -> str:
     seconds = [row["value"] for row in rows]
     left = RunTiming.of_epochs(seconds, run.epochs_total).run_left()
     times = "" if left is None else f", {duration(sum(seconds))} of training, {duration(left)} left"
-    return f"the run is training: {run.epochs_done} of {run.epochs_total} epochs{times}"
+    return f"the run is training: {run.epochs_done} of {counted(run.epochs_total, 'epoch')}{times}"
 
 
 def report(arguments: Sequence[str]) -> None:
@@ -131,7 +130,7 @@ def report(arguments: Sequence[str]) -> None:
             raise
         if args.out is None:
             run_folder.check_links(folder)
-        path = file_to_write("--out", str(folder / FILE_NAME) if args.out is None else args.out, (".html", ".htm"))
+        path = file_to_write("--out", args.out, (".html", ".htm"), folder / FILE_NAME)
     console = args.output.console()
     with console.status("writing the report", spinner="line"), blame_input():
         run = read_run(folder)
