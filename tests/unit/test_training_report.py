@@ -106,6 +106,7 @@ def test_a_run_that_is_training_has_a_page_from_its_metrics_alone(tmp_path):
     # The newest evaluation: -5 after adaptation, with its interval.
     assert "return after adaptation -5 [-6, -4]" in page.text
     assert "task 0 -9 -3 6" in page.text and "first-to-last-episode difference 4 [3, 5]" in page.text
+    assert "first-to-last-episode difference, held-out tasks 4 [3, 5]" in page.text  # which this older run calls gain
     assert "<task> & 1 -9 -11 -2" in page.text  # escaped in the file, as it is on the page
     assert page.count("figure") == 3  # learning curve, adaptation curve, kl
 
@@ -186,7 +187,12 @@ def test_the_page_says_whether_it_adapts_or_averages(tmp_path):
         told = {"return": -2.0, "return_before": -3.0, "return_after": -2.0, "gain": 1.0, "share_worse": 0.25}
         log.append(epoch, epoch + 1, "train", {**told, "inner_kl": 0.5, "gradient_cosine": 0.1 * (epoch >= 2)})
         if epoch == 3:
-            log.append(epoch, epoch + 1, "MetaTest", {"return_before": -9.0, "return_after": -7.0, "share_worse": 0.5})
+            log.append(
+                epoch,
+                epoch + 1,
+                "MetaTest",
+                {"return_before": -9.0, "return_after": -7.0, "change": 2.0, "share_worse": 0.5},
+            )
     log.flush()
     page = page_of(tmp_path)
     assert "Does it adapt, or average?" in page.text
@@ -195,10 +201,13 @@ def test_the_page_says_whether_it_adapts_or_averages(tmp_path):
         "cosine between task gradients 0.1 mean of the last 10 epochs",
         "gain, training tasks 1 ",
         "training tasks made worse 25 %",
+        "first-to-last-episode difference, held-out tasks 2 Return after adaptation minus the return in the first",
+        "different episodes, so it is not the gain from adaptation",
         "held-out tasks made worse 50 % Share of tasks with a lower return after adaptation than before",
         "return after adaptation -7",  # not that of later training
     ):
         assert said in page.text, said
+    assert "gain, held-out tasks" not in page.text
     verdict = {"text": "adapts", "adapts": True, "gain": 5.0, "gain_ci_low": 4.0, "gain_ci_high": 6.0}
     values = {"return_before": -9.0, "return_after": -4.0, "epoch": 12, "verdict": verdict, "share_worse": 0.125}
     write_json(tmp_path / "evaluation.json", {**values, "baselines": {"no adaptation": NO_ADAPTATION}})
