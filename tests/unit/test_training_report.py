@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -268,6 +269,40 @@ def test_damaged_files_are_named_and_the_rest_is_shown(tmp_path):
     assert "return after adaptation -1" in page.text
     (tmp_path / "metrics.jsonl").write_text("{}\n")
     assert "metrics.jsonl: line 1: it is damaged" in page_of(tmp_path).text
+
+
+@pytest.mark.parametrize(
+    ("names", "run", "said"),
+    [
+        ("metrics.jsonl config.yaml", {"snapshot_mode": "last"}, ["There is no snapshot"]),
+        ("metrics.jsonl config.yaml snapshots/000003", {"snapshot_mode": "last"}, []),
+        ("metrics.jsonl config.yaml", {"snapshot_mode": "none"}, []),
+        ("metrics.jsonl", {}, []),  # of a script
+        ("config.yaml snapshots/000003", {"snapshot_mode": "last"}, ["metrics.jsonl is missing"]),
+        ("config.yaml", {"snapshot_mode": "last"}, []),  # stopped before its first epoch is done
+        ("summary.json", {}, ["metrics.jsonl is missing"]),
+        (
+            "config.yaml summary.json",
+            {"snapshot_mode": "last"},
+            ["metrics.jsonl is missing", "There is no snapshot"],
+        ),
+    ],
+)
+@pytest.mark.usefixtures("empty_charts")
+def test_what_a_run_must_have_had_and_has_no_more_is_named(tmp_path, names, run, said):
+    write_pearl(tmp_path)
+    write_json(tmp_path / "summary.json", {"epochs": 3})
+    config = {"metaroll_run": 1, "algo": "pearl", "env": "point-robot", "run": run}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
+    (tmp_path / "snapshots" / "000003").mkdir(parents=True)
+    for name in ("metrics.jsonl", "config.yaml", "summary.json"):
+        if name not in names:
+            (tmp_path / name).unlink()
+    if "snapshots" not in names:
+        shutil.rmtree(tmp_path / "snapshots")
+    text = write_report(tmp_path).read_text(encoding="utf-8")
+    notes = re.findall('<p class="note">(.*?)</p>', text)
+    assert len(notes) == len(said) and all(map(str.startswith, notes, said))
 
 
 def test_numbers_that_are_not_finite_are_gaps(tmp_path):
