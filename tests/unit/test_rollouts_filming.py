@@ -57,11 +57,12 @@ class Ending(Walk):
 
 
 class Endless(Ending):
-    """Ends only where it is not drawn."""
+    """Ends only where it is not drawn, and has other rewards there."""
 
     def step(self, action):
         obs, reward, terminated, truncated, info = super().step(action)
-        return obs, reward, terminated and self.render_mode is None, truncated, info
+        is_drawn = self.render_mode is not None
+        return obs, reward + is_drawn, terminated and not is_drawn, truncated, info
 
 
 class Blind(Walk):

@@ -16,12 +16,11 @@ from metaroll.envs.base.env_state import frames_per_second, render_mode_of
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.envs.mujoco.library import is_from_mujoco
 from metaroll.envs.wrappers.base import inner_env
-from metaroll.errors import RolloutError
 from metaroll.policies.playback import PlaybackPolicy
 from metaroll.rollouts.single.rollout import rollout as run_rollout
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.updates import NewEnvUpdate, SetTaskUpdate
-from metaroll.types import EnvSpec, EnvUpdate, PolicyState, RenderMode
+from metaroll.types import EnvSpec, EnvUpdate, RenderMode
 
 __all__ = ["Film", "drawing_env", "film"]
 
@@ -56,17 +55,16 @@ def film(filmed: StepSequence, source: Any, update: EnvUpdate | None = None) -> 
     """
     plan = filmed.rollout_info["plan"]
     env = drawing_env(source, update)
-    refusal = (
-        f"{_name_of(source)} does not repeat the rollout (rewards differ for the same seed and actions), so the video "
-        "would not show what happened; all its randomness must come from reset(seed=...)"
-    )
     try:
         seed, sub_seed, sub_sub_seed = plan["seed"]
+        spec, limit = EnvSpec.from_env(env), plan.get("max_steps")
+        if limit is None and spec.max_episode_length is None:
+            limit = len(filmed)  # one that does not repeat the rollout might never end
         again = run_rollout(
             env,
-            _Recording(EnvSpec.from_env(env), [np.asarray(filmed.actions)]),
+            PlaybackPolicy(spec, [np.asarray(filmed.actions)]),
             eval=bool(plan.get("eval", False)),
-            max_steps=plan.get("max_steps"),  # not the number of steps: rewards may depend on those that are left
+            max_steps=limit,  # that of the rollout: rewards may depend on the number of steps that are left
             reset_kwargs={"init_state": plan.get("init_state")},
             render_mode=_VIDEO,
             no_close=True,
@@ -76,29 +74,15 @@ def film(filmed: StepSequence, source: Any, update: EnvUpdate | None = None) -> 
             sub_sub_seed=sub_sub_seed,
         )
         fps = frames_per_second(env) or _FPS
-    except RolloutError as error:
-        if isinstance(error.__cause__, _RecordingOverError):
-            raise ValueError(refusal) from error
-        raise
     finally:
         env.close()
     rewards = np.asarray(filmed.rewards)
     if len(again) != len(filmed) or not np.allclose(again.rewards, rewards, rtol=_CLOSE, atol=_CLOSE):
-        raise ValueError(refusal)
+        raise ValueError(
+            f"{_name_of(source)} does not repeat the rollout (rewards differ for the same seed and actions), so the "
+            "video would not show what happened; all its randomness must come from reset(seed=...)"
+        )
     return Film(again.rollout_info["frames"], fps)
-
-
-class _RecordingOverError(Exception):
-    """The rollout goes on after its recording has ended."""
-
-
-class _Recording(PlaybackPolicy):
-    """Raises an error where the recording is over: a rollout that goes on may have no limit."""
-
-    def act(self, obs: np.ndarray, state: PolicyState, *args: Any, **kwargs: Any) -> Any:
-        if state["step"][0] >= self._lengths[0]:
-            raise _RecordingOverError("the recording is over")
-        return super().act(obs, state, *args, **kwargs)
 
 
 def drawing_env(source: Any, update: EnvUpdate | None = None) -> Any:
