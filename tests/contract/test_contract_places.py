@@ -45,7 +45,8 @@ def test_files_in_the_home_of_the_user_have_no_effect():
 def test_a_session_that_leaves_files_in_the_checkout_fails(tmp_path):
     tests = tmp_path / "tests"
     tests.mkdir()
-    shutil.copy(ROOT / "tests" / "conftest.py", tests)
+    for name in ("conftest.py", "worker_pools.py"):
+        shutil.copy(ROOT / "tests" / name, tests)
     (tests / "test_guilty.py").write_text(GUILTY)
     (tmp_path / "runs").mkdir()
     os.mkfifo(tmp_path / "runs" / "pipe")

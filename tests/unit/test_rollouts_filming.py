@@ -41,6 +41,30 @@ class Walk(gymnasium.Env):
         return np.full((4, 6, 3), round(100 + 10 * self.x) % 256, np.uint8)
 
 
+class Ending(Walk):
+    """Ends by itself after its third step."""
+
+    age = 0
+
+    def reset(self, *, seed=None, options=None):
+        self.age = 0
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action):
+        self.age += 1
+        obs, reward, _, truncated, info = super().step(action)
+        return obs, reward, self.age == 3, truncated, info
+
+
+class Endless(Ending):
+    """Ends only where it is not drawn, and has other rewards there."""
+
+    def step(self, action):
+        obs, reward, terminated, truncated, info = super().step(action)
+        is_drawn = self.render_mode is not None
+        return obs, reward + is_drawn, terminated and not is_drawn, truncated, info
+
+
 class Blind(Walk):
     def __init__(self) -> None:
         super().__init__(None)
@@ -67,8 +91,8 @@ class BrokenRobot(Walk):
         exec("raise RuntimeError('no context')", {"__name__": "mujoco.egl"})  # as a driver of MuJoCo does
 
 
-def acted(env: Any, update: Any = None, steps: int = 5) -> Any:
-    plan = RolloutPlan(seed=(1, 2, 3), env_update=update, max_steps=steps, eval=True)
+def acted(env: Any, update: Any = None, steps: int | None = 5, **options: Any) -> Any:
+    plan = RolloutPlan(seed=(1, 2, 3), env_update=update, max_steps=steps, eval=True, **options)
     with RolloutEngine(env, lambda obs: np.array([0.5], np.float32)) as engine:
         return engine.run([plan])[0]
 
@@ -79,6 +103,20 @@ def test_the_film_is_that_of_the_rollout():
     assert filmed.frames.shape == (6, 4, 6, 3) and filmed.fps == 7
     expected = np.round(100 + 10 * np.concatenate([[0.0], rollout.rewards])).astype(int) % 256
     assert filmed.frames[:, 0, 0, 0].tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "steps"),
+    [
+        ("qcp-st", {"steps": 300}, 24),  # it fails, and pays for the steps that are left
+        ("qcp-st", {"steps": None}, 24),  # the same with the limit of the environment
+        (Ending, {"steps": None}, 3),
+        (Ending, {"steps": 5, "stop_on_done": False}, 5),
+    ],
+)
+def test_a_film_has_the_limit_and_the_end_of_its_rollout(source, options, steps):
+    rollout = acted(source, **options)
+    assert len(rollout) == steps and len(film(rollout, source).frames) == steps + 1
 
 
 @pytest.mark.parametrize("update", ["params", "env", "reset", "constructors", "alone"])
@@ -129,12 +167,13 @@ def test_a_family_of_ours_is_drawn_in_its_task():
         (Blind, "Blind cannot be drawn: Blind has render_mode None, and 'rgb_array' is needed; give its constructor"),
         (Broken, r"Broken cannot be drawn on this machine: no screen, no library$"),
         (BrokenRobot, r"BrokenRobot cannot be drawn on this machine: no context; .* MuJoCo needs EGL or OSMesa"),
+        (Endless, "Endless does not repeat the rollout"),
         (Forgetful, r"Forgetful does not repeat the rollout .* must come from reset\(seed=...\)"),
     ],
 )
 def test_what_cannot_be_filmed_says_why(make, message):
     with pytest.raises(ValueError, match=message):
-        film(acted(make), make)
+        film(acted(make, steps=None if make is Endless else 5), make)
 
 
 def test_an_environment_without_pictures_is_refused_by_name():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,7 @@ def test_a_run_that_is_training_has_a_page_from_its_metrics_alone(tmp_path):
     # The newest evaluation: -5 after adaptation, with its interval.
     assert "return after adaptation -5 [-6, -4]" in page.text
     assert "task 0 -9 -3 6" in page.text and "first-to-last-episode difference 4 [3, 5]" in page.text
+    assert "first-to-last-episode difference, held-out tasks 4 [3, 5]" in page.text  # which this older run calls gain
     assert "<task> & 1 -9 -11 -2" in page.text  # escaped in the file, as it is on the page
     assert page.count("figure") == 3  # learning curve, adaptation curve, kl
 
@@ -186,7 +188,12 @@ def test_the_page_says_whether_it_adapts_or_averages(tmp_path):
         told = {"return": -2.0, "return_before": -3.0, "return_after": -2.0, "gain": 1.0, "share_worse": 0.25}
         log.append(epoch, epoch + 1, "train", {**told, "inner_kl": 0.5, "gradient_cosine": 0.1 * (epoch >= 2)})
         if epoch == 3:
-            log.append(epoch, epoch + 1, "MetaTest", {"return_before": -9.0, "return_after": -7.0, "share_worse": 0.5})
+            log.append(
+                epoch,
+                epoch + 1,
+                "MetaTest",
+                {"return_before": -9.0, "return_after": -7.0, "change": 2.0, "share_worse": 0.5},
+            )
     log.flush()
     page = page_of(tmp_path)
     assert "Does it adapt, or average?" in page.text
@@ -195,10 +202,13 @@ def test_the_page_says_whether_it_adapts_or_averages(tmp_path):
         "cosine between task gradients 0.1 mean of the last 10 epochs",
         "gain, training tasks 1 ",
         "training tasks made worse 25 %",
+        "first-to-last-episode difference, held-out tasks 2 Return after adaptation minus the return in the first",
+        "different episodes, so it is not the gain from adaptation",
         "held-out tasks made worse 50 % Share of tasks with a lower return after adaptation than before",
         "return after adaptation -7",  # not that of later training
     ):
         assert said in page.text, said
+    assert "gain, held-out tasks" not in page.text
     verdict = {"text": "adapts", "adapts": True, "gain": 5.0, "gain_ci_low": 4.0, "gain_ci_high": 6.0}
     values = {"return_before": -9.0, "return_after": -4.0, "epoch": 12, "verdict": verdict, "share_worse": 0.125}
     write_json(tmp_path / "evaluation.json", {**values, "baselines": {"no adaptation": NO_ADAPTATION}})
@@ -259,6 +269,40 @@ def test_damaged_files_are_named_and_the_rest_is_shown(tmp_path):
     assert "return after adaptation -1" in page.text
     (tmp_path / "metrics.jsonl").write_text("{}\n")
     assert "metrics.jsonl: line 1: it is damaged" in page_of(tmp_path).text
+
+
+@pytest.mark.parametrize(
+    ("names", "run", "said"),
+    [
+        ("metrics.jsonl config.yaml", {"snapshot_mode": "last"}, ["There is no snapshot"]),
+        ("metrics.jsonl config.yaml snapshots/000003", {"snapshot_mode": "last"}, []),
+        ("metrics.jsonl config.yaml", {"snapshot_mode": "none"}, []),
+        ("metrics.jsonl", {}, []),  # of a script
+        ("config.yaml snapshots/000003", {"snapshot_mode": "last"}, ["metrics.jsonl is missing"]),
+        ("config.yaml", {"snapshot_mode": "last"}, []),  # stopped before its first epoch is done
+        ("summary.json", {}, ["metrics.jsonl is missing"]),
+        (
+            "config.yaml summary.json",
+            {"snapshot_mode": "last"},
+            ["metrics.jsonl is missing", "There is no snapshot"],
+        ),
+    ],
+)
+@pytest.mark.usefixtures("empty_charts")
+def test_what_a_run_must_have_had_and_has_no_more_is_named(tmp_path, names, run, said):
+    write_pearl(tmp_path)
+    write_json(tmp_path / "summary.json", {"epochs": 3})
+    config = {"metaroll_run": 1, "algo": "pearl", "env": "point-robot", "run": run}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
+    (tmp_path / "snapshots" / "000003").mkdir(parents=True)
+    for name in ("metrics.jsonl", "config.yaml", "summary.json"):
+        if name not in names:
+            (tmp_path / name).unlink()
+    if "snapshots" not in names:
+        shutil.rmtree(tmp_path / "snapshots")
+    text = write_report(tmp_path).read_text(encoding="utf-8")
+    notes = re.findall('<p class="note">(.*?)</p>', text)
+    assert len(notes) == len(said) and all(map(str.startswith, notes, said))
 
 
 def test_numbers_that_are_not_finite_are_gaps(tmp_path):

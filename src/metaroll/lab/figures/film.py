@@ -57,14 +57,18 @@ def film(filmed: StepSequence, source: Any, update: EnvUpdate | None = None) -> 
     env = drawing_env(source, update)
     try:
         seed, sub_seed, sub_sub_seed = plan["seed"]
+        spec, limit = EnvSpec.from_env(env), plan.get("max_steps")
+        if limit is None and spec.max_episode_length is None:
+            limit = len(filmed)  # one that does not repeat the rollout might never end
         again = run_rollout(
             env,
-            PlaybackPolicy(EnvSpec.from_env(env), [np.asarray(filmed.actions)]),
+            PlaybackPolicy(spec, [np.asarray(filmed.actions)]),
             eval=bool(plan.get("eval", False)),
-            max_steps=len(filmed),
+            max_steps=limit,  # that of the rollout: rewards may depend on the number of steps that are left
             reset_kwargs={"init_state": plan.get("init_state")},
             render_mode=_VIDEO,
             no_close=True,
+            stop_on_done=bool(plan.get("stop_on_done", True)),
             seed=seed,
             sub_seed=sub_seed,
             sub_sub_seed=sub_sub_seed,

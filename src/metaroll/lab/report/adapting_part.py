@@ -40,6 +40,10 @@ _LEARNED = {
 }
 _PAIRED = "in the same test episodes"
 _UNPAIRED = "which is the first exploration episode"
+_DIFFERENCE = (
+    "Return after adaptation minus the return in the first exploration episode. These are different episodes, so it is "
+    "not the gain from adaptation."
+)
 
 
 def adapting(facts: RunFacts) -> str:
@@ -79,13 +83,14 @@ def _held_out(facts: RunFacts) -> list[tuple[str, str, str, str]]:
     if math.isnan(gain):
         gain, low, high = (number_of(values.get(f"change{end}")) for end in ("", "_ci_low", "_ci_high"))
         paired = False
-    without = f"without, {_PAIRED}" if paired else f"before, {_UNPAIRED}"
     cells = []
     if math.isfinite(gain):
         bounds = f"[{number_text(low)}, {number_text(high)}]" if math.isfinite(low) and math.isfinite(high) else ""
         new = ": what adaptation is worth in tasks that were not trained on" if kind == "held-out" else ""
-        meaning = f"Return after adaptation minus the return {without}{new}."
-        cells.append((f"gain, {kind} tasks", number_text(gain), bounds, meaning))
+        label, meaning = "gain", f"Return after adaptation minus the return without, {_PAIRED}{new}."
+        if not paired:  # of older runs, too, which call it gain
+            label, meaning = "first-to-last-episode difference", _DIFFERENCE
+        cells.append((f"{label}, {kind} tasks", number_text(gain), bounds, meaning))
     share, against_what = _share_worse(facts, verdict)
     if math.isfinite(share):
         meaning = f"Share of tasks with a lower return after adaptation than {against_what}."

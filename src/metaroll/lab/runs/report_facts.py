@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from metaroll.errors import counted
 from metaroll.training.store.files import number_of, read_json
 from metaroll.training.store.metrics_log import FILE_NAME, read_metrics
 from metaroll.training.store.run_folder import CONFIG_FILE, EVALUATION_FILE, SUMMARY_FILE, TASK_SPLIT_FILE
+from metaroll.training.store.snapshots import latest
 
 __all__ = ["STANDS_FOR_EVALUATION", "RunFacts", "newest_evaluation", "read_facts"]
 
@@ -84,7 +86,9 @@ def read_facts(folder: str | Path) -> RunFacts:
         raise FileNotFoundError(f"{folder} holds no run: there is no {FILE_NAME}, no {CONFIG_FILE}, no summary.json")
     metrics = read_or_empty(folder / FILE_NAME, read_metrics, list)
     summary = read_or_empty(folder / SUMMARY_FILE, read_json, dict)
+    config = read_or_empty(folder / CONFIG_FILE, read_yaml, dict)
     epochs, newest = newest_evaluation(summary, read_or_empty(folder / EVALUATION_FILE, read_json, dict))
+    problems += _missing(folder, max(epochs, metrics[-1]["iteration"] + 1 if metrics else 0), config)
     evaluated = [row for row in metrics if row["phase"] != "train"]  # MAML also logs the return after adaptation there
     rows = [row for row in evaluated if row["metric"] in STANDS_FOR_EVALUATION and row["task"] is None]
     phases = [row["phase"] for row in rows]
@@ -101,11 +105,26 @@ def read_facts(folder: str | Path) -> RunFacts:
         phase=phases[-1] if phases else None,
         evaluation=newest,
         summary=summary,
-        config=read_or_empty(folder / CONFIG_FILE, read_yaml, dict),
+        config=config,
         split=read_or_empty(folder / TASK_SPLIT_FILE, read_json, dict),
         robustness=[robustness_map for robustness_map in maps if robustness_map.get("grid")],
         problems=problems,
     )
+
+
+def _missing(folder: Path, epochs: int, config: Mapping[str, Any]) -> list[str]:
+    """What a run has no more, but must have had after ``epochs`` epochs, or after those of its newest snapshot."""
+    newest, texts = latest(folder), []
+    if max(epochs, newest or 0) > 0 and not os.path.lexists(folder / FILE_NAME):
+        texts.append(f"{FILE_NAME} is missing: there are no numbers of training; restore it from a copy")
+    run = config.get("run")
+    mode = run.get("snapshot_mode", "none") if isinstance(run, Mapping) else "none"  # scripts need not keep any
+    if newest is None and epochs > 0 and mode != "none":  # other modes write the first one before training
+        texts.append(
+            "There is no snapshot: the run can neither continue nor be watched or evaluated again; restore the folder "
+            "snapshots from a copy"
+        )
+    return texts
 
 
 def newest_evaluation(summary: Mapping[str, Any], evaluation: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
