@@ -617,7 +617,7 @@ def test_a_snapshot_that_fits_one_seed_only_is_named() -> None:
 
 def test_a_correct_learner_passes_and_wrong_arguments_are_errors() -> None:
     check_learner(Mover, "Pendulum-v1", make_evaluator=lambda: PolicyEvaluator(num_episodes=2))
-    with pytest.raises(ValueError, match="in the 1 epochs before one is stopped no parameter of the policy changes"):
+    with pytest.raises(ValueError, match="in the 1 epoch before one is stopped no parameter of the policy changes"):
         check_learner(Idle, "Pendulum-v1")
     with pytest.raises(ValueError, match="stop_after"):
         check_learner(Mover, "Pendulum-v1", num_epochs=2, stop_after=2)

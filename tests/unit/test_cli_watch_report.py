@@ -96,7 +96,7 @@ def test_a_policy_that_does_not_adapt_is_watched_alone_even_while_it_trains(runs
     status, out, _ = run(capsys, "watch", str(runs / "ppo"), "--num-tasks", "2")
     assert status == 0
     last = out.splitlines()[-1]
-    assert re.fullmatch(r"the run is training: 1 of 1 epochs, 0:\d\d of training, 0:00 left", last)
+    assert re.fullmatch(r"the run is training: 1 of 1 epoch, 0:\d\d of training, 0:00 left", last)
     assert (runs / "ppo" / "watch.mp4").stat().st_size > 1000
 
 

@@ -19,7 +19,7 @@ from metaroll.checks import check_whole
 from metaroll.data.compare import trees_equal
 from metaroll.data.data_format import own_copy
 from metaroll.envs.lookup.source import EnvSource
-from metaroll.errors import ConformanceError, MetarollError, SnapshotError
+from metaroll.errors import ConformanceError, MetarollError, SnapshotError, counted
 from metaroll.learners.foreign import as_algorithm
 from metaroll.policies.adapters import as_policy
 from metaroll.state import Saved
@@ -249,8 +249,9 @@ class _Kit:
             before = _parameters(runner.algo)
             runner.train(self.stop_after, self.batch_size)
             if before is not None and trees_equal(before, _parameters(runner.algo)):
+                before_stop = counted(self.stop_after, "epoch")
                 raise ValueError(
-                    f"the runs must be long enough to learn something: in the {self.stop_after} epochs before one is "
+                    f"the runs must be long enough to learn something: in the {before_stop} before one is "
                     "stopped no parameter of the policy changes, so that nothing could be forgotten"
                 )
             acting = _acts_of(runner.algo.policy, self.spec)
@@ -339,7 +340,8 @@ class _Kit:
             ),
             (
                 "resume",
-                f"a run that was stopped after {self.stop_after} epochs and resumed differs from the whole one",
+                f"a run that was stopped after {counted(self.stop_after, 'epoch')} and resumed differs from the whole "
+                "one",
                 "state_dict must hold all that training changes: optimizers, schedules, counters, statistics, "
                 "averages, generators; what was collected belongs to buffers_state_dict",
                 lambda: self.run_in_parts(folder / "resumed"),

@@ -391,9 +391,8 @@ class PolicyEvaluation:
 
     def __repr__(self) -> str:
         tasks, episodes = self.returns.shape
-        where = (
-            f"{counted(tasks, 'task')}, {counted(episodes, 'episode')} each" if tasks > 1 else f"{episodes} episodes"
-        )
+        each = counted(episodes, "episode")
+        where = f"{counted(tasks, 'task')}, {each} each" if tasks > 1 else each
         return f"PolicyEvaluation(return {with_interval(self.return_mean, self.return_interval)} on {where})"
 
     def _repr_html_(self) -> str:
