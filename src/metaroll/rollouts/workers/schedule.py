@@ -294,7 +294,9 @@ def _what_follows(job: Job) -> str:
 
 def _less_memory() -> str:
     """A way to need less memory."""
-    return for_reader("use fewer workers or environments at a time (slots_per_unit)", "use fewer workers (--num-workers)")
+    return for_reader(
+        "use fewer workers or environments at a time (slots_per_unit)", "use fewer workers (--num-workers)"
+    )
 
 
 def _as_exception(failure: RemoteFailure, job: Job) -> BaseException:
