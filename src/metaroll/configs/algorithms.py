@@ -54,7 +54,7 @@ class OwnNetwork(Config):
 class ReluNetworks(OwnNetwork):
     """Networks of off-policy learners."""
 
-    hidden_nonlinearity: Annotated[Literal["relu", "tanh"], "Activation of the hidden layers."] = "relu"
+    hidden_nonlinearity: Annotated[Literal["tanh", "relu"], "Activation of the hidden layers."] = "relu"
 
 
 @dataclass(frozen=True, kw_only=True)
