@@ -215,7 +215,7 @@ def test_a_field_that_joined_later_leaves_fingerprints_as_they_were() -> None:
 def test_fields_say_where_they_change_nothing() -> None:
     options = options_of(WalkConfig)
     assert unused(options, vars(WalkConfig())) == {
-        "drift": "first is None: give first=..., too",
+        "drift": "it only counts with first=...; give that, too",
         "mirror": "num_walks is 3; leave that out, and it counts",
     }
     assert unused(options, vars(WalkConfig(num_walks=2, first=1))) == {}
