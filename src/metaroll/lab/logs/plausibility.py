@@ -232,50 +232,67 @@ def _speeds(
             "column that distinguishes rollouts, episode, or cut the log), or are rows missing?",
         )
     for relation in relations:
-        columns = tuple(names[i] for i in (*relation.position, relation.speed))
-        if len(relation.position) == 2:
-            error = circle_error(*(np.concatenate([log[:, i] for log in logs]) for i in relation.position))
-            if error > _ROUND:
-                yield Finding(
-                    "circle",
-                    columns[:2],
-                    (),
-                    f"{columns[0]} and {columns[1]} are not the sine and cosine of an angle: the sum of their squares "
-                    f"differs from 1 by {error:.2g}; check the columns, and function and unit in the mapping",
-                )
-                continue
-        pair = _pair(logs, relation, stops)
-        if sum(map(len, pair.positions)) < _FEW:
-            continue  # everything is clipped, or there are too few steps for integration
-        fit = _fit(_cut(pair, jumps), dt)
-        factor = fit.factor / relation.factor
-        place = _place(relation.position, names)
-        if relation in swapped:
-            position, agreement = swapped[relation]
-            yield Finding(
-                "speed",
-                columns,
+        finding = _speed_finding(logs, relation, swapped.get(relation), names, dt, jumps, stops)
+        if finding is not None:
+            yield finding
+
+
+def _speed_finding(
+    logs: list[np.ndarray],
+    relation: _Relation,
+    better: tuple[tuple[int, ...], float] | None,
+    names: Sequence[str],
+    dt: float,
+    jumps: tuple[tuple[int, int], ...],
+    stops: _Stops,
+) -> Finding | None:
+    """What is wrong with one position and its speed, if anything.
+
+    ``better`` holds the columns of another position that the speed fits better, and the share that it explains.
+    """
+    columns = tuple(names[i] for i in (*relation.position, relation.speed))
+    if len(relation.position) == 2:
+        error = circle_error(*(np.concatenate([log[:, i] for log in logs]) for i in relation.position))
+        if error > _ROUND:
+            return Finding(
+                "circle",
+                columns[:2],
                 (),
-                f"{columns[-1]} fits {_place(position, names)} ({_percent(agreement)} of its changes explained) better "
-                f"than {place} ({_percent(fit.agreement)}): are columns of positions or of speeds swapped?",
+                f"{columns[0]} and {columns[1]} are not the sine and cosine of an angle: the sum of their squares "
+                f"differs from 1 by {error:.2g}; check the columns, and function and unit in the mapping",
             )
-            continue
-        still = all(np.ptp(log[:, i]) == 0.0 for log in logs for i in relation.position)
-        if still or all(np.ptp(log[:, relation.speed]) == 0.0 for log in logs):
-            continue  # reported for the column itself
-        if fit.agreement < _LOST and _is_drowned(pair):
-            continue
-        if fit.agreement < _LOST:
-            text = f"{columns[-1]} is not the speed of {place} (it explains {_percent(fit.agreement)} of its changes)"
-            hint = "check the columns and unwrap, and separate rollouts that were logged as one (episode)"
-            yield Finding("speed", columns, (), f"{text}; {hint}")
-        elif abs(factor - 1.0) > _OFF:
-            yield Finding(
-                "speed",
-                columns,
-                (),
-                f"{place} changes by {factor:.4g} times what {columns[-1]} says: {_hint(factor, len(columns) == 3)}",
-            )
+    pair = _pair(logs, relation, stops)
+    if sum(map(len, pair.positions)) < _FEW:
+        return None  # everything is clipped, or there are too few steps for integration
+    fit = _fit(_cut(pair, jumps), dt)
+    factor = fit.factor / relation.factor
+    place = _place(relation.position, names)
+    if better is not None:
+        position, agreement = better
+        return Finding(
+            "speed",
+            columns,
+            (),
+            f"{columns[-1]} fits {_place(position, names)} ({_percent(agreement)} of its changes explained) better "
+            f"than {place} ({_percent(fit.agreement)}): are columns of positions or of speeds swapped?",
+        )
+    still = all(np.ptp(log[:, i]) == 0.0 for log in logs for i in relation.position)
+    if still or all(np.ptp(log[:, relation.speed]) == 0.0 for log in logs):
+        return None  # reported for the column itself
+    if fit.agreement < _LOST:
+        if _is_drowned(pair):
+            return None
+        text = f"{columns[-1]} is not the speed of {place} (it explains {_percent(fit.agreement)} of its changes)"
+        hint = "check the columns and unwrap, and separate rollouts that were logged as one (episode)"
+        return Finding("speed", columns, (), f"{text}; {hint}")
+    if abs(factor - 1.0) > _OFF:
+        return Finding(
+            "speed",
+            columns,
+            (),
+            f"{place} changes by {factor:.4g} times what {columns[-1]} says: {_hint(factor, len(columns) == 3)}",
+        )
+    return None
 
 
 def _jumps(
