@@ -55,6 +55,7 @@ __all__ = [
     "blame_input",
     "command_text",
     "counted",
+    "flag_of",
     "folder_is_given",
     "for_reader",
     "in_shell",
@@ -416,7 +417,7 @@ def option_name(name: str, beside: str = "") -> str:
 
     ``beside`` is that of ``option_text``.
     """
-    return name_given(name) or (name if _in_file(beside) else for_reader(name, _flag(name)))
+    return name_given(name) or (name if _in_file(beside) else for_reader(name, flag_of(name)))
 
 
 def _in_file(name: str) -> bool:
@@ -424,7 +425,8 @@ def _in_file(name: str) -> bool:
     return isinstance(name_given(name), FileKey)
 
 
-def _flag(name: str) -> str:
+def flag_of(name: str) -> str:
+    """The flag of an option: ``--batch-size``."""
     return _FLAGS.get(name, "--" + name.replace("_", "-"))
 
 
@@ -441,7 +443,7 @@ def option_text(name: str, value: Any = None, beside: str = "") -> str:
     if key:
         place = called.removeprefix(key) if isinstance(called, FileKey) else ""
         return key if value is None else f"{key}: {value if isinstance(value, str) else json.dumps(value)}{place}"
-    flag = called if called is not None and called.startswith("--") else _flag(name)
+    flag = called if called is not None and called.startswith("--") else flag_of(name)
     name = name if called is None or called == flag else called
     if value is None:
         return for_reader(f"{name}=...", flag)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 from metaroll.concepts import CONCEPTS, Concept, concept_names, concepts_named
-from metaroll.errors import UnknownNameError, for_reader, option_name, option_text, unknown_name
+from metaroll.errors import UnknownNameError, flag_of, for_reader, option_name, option_text, unknown_name
 
 __all__ = [
     "GIVEN",
@@ -153,7 +153,7 @@ def near_options(
     texts = {_plain(option): option for option in known}
     if plain in ("set", "override", "o", "opt", "option", "param", "hparam"):
         other, equals, rest = value.partition("=")
-        example = f"--{other.replace('_', '-')} {rest}" if equals and other else "--epochs 20"
+        example = f"{flag_of(other)} {rest}" if equals and other else "--epochs 20"
         return f"every option is a flag of its own: {example}" + _unknown_there(other, known)
     if plain in texts:  # but for its dashes
         return f"did you mean {written(plain)}?"
@@ -296,4 +296,4 @@ def _unknown_there(name: str, known: Iterable[str]) -> str:
     """A further guess, if ``name`` is not an option, either."""
     missing = name and _plain(name) not in map(_plain, known)
     guess = near_options(name, "", known) if missing else ""
-    return f"; of --{name.replace('_', '-')}, {guess}" if guess else ""
+    return f"; of {flag_of(name)}, {guess}" if guess else ""

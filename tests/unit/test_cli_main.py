@@ -59,11 +59,12 @@ def test_threads_that_end_soon_are_waited_for_and_messages_of_logs_are_warnings(
         "import logging, sys, threading, time\n"
         "from metaroll.lab.cli.main import main\n"
         "log = logging.getLogger('metaroll.rollouts').warning\n"
-        "threading.Thread(target=lambda: time.sleep(0.3) or print('saved') or log('lost: %s', 2)).start()\n"
+        "def end(): sys.stderr.close(); log('nobody reads it'); print('at the end')\n"
+        "threading.Thread(target=lambda: time.sleep(0.3) or print('saved') or log('lost: %s', 2) or end()).start()\n"
         "sys.exit(main())\n"
     )
     ended = subprocess.run([sys.executable, "-c", program, "--version"], capture_output=True, text=True, timeout=60)
-    assert ended.returncode == 0 and ended.stdout.endswith("saved\n")
+    assert ended.returncode == 0 and ended.stdout.endswith("saved\nat the end\n")
     assert ended.stderr == "metaroll: warning: lost: 2\n"
 
 
@@ -233,7 +234,8 @@ def test_a_name_between_colons_is_no_emoji(capsys):
 @pytest.mark.parametrize("width", [40, 60, 80])
 def test_a_terminal_breaks_lines_between_words_and_commands_nowhere(capsys, monkeypatch, width):
     command, path = "metaroll resume runs/pearl-point-robot-1 --epochs 20", "/a/folder" * 8
-    text = f"what was saved is kept, and `{command}` reads it from {path} again; continue with: {command}"
+    quoted, install = f"'/my runs{path}'", "pip install 'package>=0.18' 'another-package<2'"
+    text = f"what was saved is kept, and `{command}` reads it from {path} again, or {quoted}; {install}; or: {command}"
     monkeypatch.setenv("COLUMNS", str(width))
     for is_terminal in (True, False):
         monkeypatch.setenv("TTY_COMPATIBLE", str(int(is_terminal)))
@@ -243,11 +245,12 @@ def test_a_terminal_breaks_lines_between_words_and_commands_nowhere(capsys, monk
         shown = capsys.readouterr()
         lines = re.sub(r"\x1b\[[\d;]*m", "", shown.out + shown.err).splitlines()
         assert " ".join(map(str.strip, lines)) == f"{text} metaroll: error: {text} metaroll: warning: {text}"
-        assert sum(f"`{command}`" in line for line in lines) == sum(path in line for line in lines) == 3
+        assert sum(f"`{command}`" in line for line in lines) == sum(f" {path}" in f" {line}" for line in lines) == 3
+        assert sum(quoted in line for line in lines) == sum(install in line for line in lines) == 3
         assert sum(line.endswith(f" {command}") or line == command for line in lines) == 3
         if is_terminal:
             begins = {line.split()[0] for line in lines if len(line) > width}
-            assert begins <= {"`metaroll", "metaroll", path}
+            assert begins <= {"`metaroll", "metaroll", "pip", "'/my", path}
         else:
             assert len(lines) == 3
 

@@ -234,6 +234,7 @@ ROWS = [
         "no such folder",
         "--randomize-param length=0.3:0.7 --privileged --domain-params length --out",
     ),
+    Mistake("train distill my_env:Cart --max-steps 9", "--teacher", "Train a", "ppo my_env:Cart --max-steps 9 --out"),
     Mistake("train distill Pendulum-v1", "--teacher", "Train a teacher", "metaroll train ppo Pendulum-v1 --out"),
     Mistake("train pearl cheetah-dir --num-train-tasks 5", "5", "2", "tasks"),
     Mistake(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
+from interruptions import is_interrupted, last_times
 
 from metaroll.envs.base.simulator_slots import SimulatorSlots
 from metaroll.envs.point.point_corners import (
@@ -297,3 +299,34 @@ def test_what_fails_in_a_slot_names_it() -> None:
     with pytest.raises(SlotError, match="in slot 2: ValueError: task must be a mapping") as caught:
         slots.reset([0, 2], [RolloutPlan(0, (0, 0, 0)), RolloutPlan(1, (0, 0, 1), wrong)])
     assert (caught.value.slot, caught.value.where) == (2, "") and isinstance(caught.value.__cause__, ValueError)
+
+
+def test_after_an_interrupted_reset_no_step_mixes_two_episodes() -> None:
+    """Ctrl-C left a slot whose new episode was stepped with the randomness of the one before."""
+    plans, modules = plans_of(RandomMDPEnv)[:2], ("/base/simulator_slots.py",)
+
+    def begun(number: int) -> SimulatorSlots:
+        slots = SimulatorSlots(1, RandomMDPEnv().simulator)
+        for plan in plans[:number]:
+            slots.reset([0], [plan])
+        return slots
+
+    def steps(slots: SimulatorSlots) -> list[tuple[float, ...]]:
+        active = np.ones(1, bool)
+        return [tuple(slots.step(np.zeros(1, np.int64), active).rewards.tolist()) for _ in range(5)]
+
+    before, after = (steps(begun(number)) for number in (1, 2))
+    assert before != after
+    seen = set()
+    for at in last_times(functools.partial(begun(1).reset, [0], plans[1:]), modules):
+        slots = begun(1)
+        with np.errstate():  # the line that gives back the caller's may be the interrupted one
+            assert is_interrupted(functools.partial(slots.reset, [0], plans[1:]), at, modules)
+        try:
+            rewards = steps(slots)
+        except gymnasium.error.ResetNeeded:
+            seen.add("reset needed")
+        else:
+            assert rewards in (before, after), at
+            seen.add("before" if rewards == before else "after")
+    assert seen == {"before", "reset needed", "after"}

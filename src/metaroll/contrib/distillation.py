@@ -431,6 +431,8 @@ def _how_to_train_one(given: BuildOptions) -> str:
     randomize = "default" if domains.randomize == "teacher" else domains.randomize
     names: Sequence[str] = ()
     if not given.env.is_varied:
+        if given.env.spec.max_episode_length is None:
+            words += ["--max-steps", str(given.values["max_steps"])]
         with contextlib.suppress(ValueError):  # no usual ranges are known
             varied, _ = training_tasks(replace(given, values={**given.values, "randomize": randomize}))
             names = () if varied is None else varied.names

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from metaroll.checks import check_instance
 from metaroll.data.compare import trees_equal
 from metaroll.data.data_format import Array, cast_floats, cat_arrays, check_data_format, iterate_leaves, to_format
 from metaroll.data.final_entries import final_rows
@@ -34,7 +35,7 @@ def discounted_value(rollout: StepSequence, gamma: float) -> Array:
         TypeError: ``rollout`` is not a StepSequence.
         ValueError: It is a loose batch, or ``gamma`` is not a number.
     """
-    _check_rollout("rollout", rollout)
+    check_instance("rollout", rollout, StepSequence, "a StepSequence")
     return discounted_reverse_cumsum_ragged(_one_per_step(rollout.rewards), rollout.rollout_bounds, gamma)
 
 
@@ -80,7 +81,7 @@ def gae_returns(rollout: StepSequence, gamma: float = 0.99, lamb: float = 0.95) 
         DataError: The field ``values`` is missing.
         ValueError: A final value is missing that is needed.
     """
-    _check_rollout("rollout", rollout)
+    check_instance("rollout", rollout, StepSequence, "a StepSequence")
     if "values" not in rollout.data_names:
         raise DataError("gae_returns needs the values of the states: add them with rollout.add_data('values', ...)")
     bounds, data = rollout.rollout_bounds, rollout.values
@@ -151,11 +152,6 @@ def _agree(a: dict[tuple[Any, ...], np.ndarray], b: dict[tuple[Any, ...], np.nda
         if not (np.allclose(left, right) if numeric else trees_equal(left.tolist(), right.tolist())):
             return False
     return True
-
-
-def _check_rollout(name: str, rollout: Any) -> None:
-    if not isinstance(rollout, StepSequence):
-        raise TypeError(f"{name} must be a StepSequence, got {type(rollout).__name__}")
 
 
 def _one_per_step(data: Any) -> Any:

@@ -84,9 +84,10 @@ def gen_ordered_batches(inp: Iterable[Any], batch_size: int) -> Iterator[list[An
         ValueError: ``batch_size`` is below 1.
     """
     size = check_whole("batch_size", batch_size)
-    if not isinstance(inp, Iterable):
-        raise TypeError(f"inp must be a list of samples, or give them one by one, got {described(inp)}")
-    samples = iter(inp)
+    try:
+        samples = iter(inp)
+    except TypeError as error:
+        raise TypeError(f"inp must be a list of samples, or give them one by one, got {described(inp)}") from error
     return iter(lambda: list(islice(samples, size)), [])
 
 

@@ -11,11 +11,11 @@ from typing import Any, final
 import numpy as np
 import torch
 
-from metaroll.checks import check_list, check_number, check_seed, check_whole, described
+from metaroll.checks import check_number, check_seed, check_whole, described
 from metaroll.data.data_format import iterate_leaves, map_leaves
 from metaroll.errors import DataError, ShapeError
 from metaroll.functional.regression import grams_of_blocks, solve_ridge, state_features, time_features
-from metaroll.policies.networks import perceptron
+from metaroll.policies.networks import check_widths, perceptron
 from metaroll.processing.path_columns import PathColumns, PathGroup
 from metaroll.seeding import torch_generator
 from metaroll.types import Baseline
@@ -351,9 +351,7 @@ class MLPBaseline(TaskBaseline):
         learning_rate: float = 1e-2,
         seed: int = 0,
     ) -> None:
-        self._hidden_sizes = [
-            check_whole("hidden_sizes", size) for size in check_list("hidden_sizes", hidden_sizes, "widths")
-        ]
+        self._hidden_sizes = list(check_widths("hidden_sizes", hidden_sizes))
         self._num_updates = check_whole("num_updates", num_updates)
         self._batch_size = check_whole("batch_size", batch_size)
         self._learning_rate = check_number("learning_rate", learning_rate, 0.0, above_low=True)

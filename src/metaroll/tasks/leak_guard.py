@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from metaroll.checks import check_list
-from metaroll.errors import TaskOverlapError
+from metaroll.errors import TaskOverlapError, counted
 from metaroll.tasks.task_key import refuse_nan, task_key, task_numbers
 from metaroll.types import EnvUpdate
 
@@ -48,11 +48,11 @@ class SplitReport:
     def __str__(self) -> str:
         text = f"{self.num_train} training and {self.num_test} held-out tasks"
         if self.overlaps:
-            text += f", {_count(self.overlaps, 'held-out task')} among the training tasks"
+            text += f", {counted(len(self.overlaps), 'held-out task')} among the training tasks"
         else:
             text += ", disjoint"
         if self.near:
-            text += f", {_count(self.near, 'held-out task')} the same as a training task but for rounding"
+            text += f", {counted(len(self.near), 'held-out task')} the same as a training task but for rounding"
         if np.isfinite(self.median):
             text += (
                 f"; the nearest training task is {self.median:.2g} standard deviations away (median; smallest "
@@ -94,7 +94,7 @@ def check_split(
     if overlaps:
         i, j = overlaps[0]
         message = (
-            f"{_count(overlaps, 'held-out task')} of {len(test)} among the training tasks: held-out task {i} is "
+            f"{counted(len(overlaps), 'held-out task')} of {len(test)} among the training tasks: held-out task {i} is "
             f"training task {j}: {test[i]!r}; take both lists from one TaskFamily.split()"
         )
         if overlap == "refuse":
@@ -103,8 +103,8 @@ def check_split(
     elif report.near:
         i, j = report.near[0]
         warnings.warn(
-            f"{_count(report.near, 'held-out task')} of {len(test)} differ from a training task by rounding alone: "
-            f"held-out task {i} is {test[i]!r}, training task {j} is {train[j]!r}",
+            f"{counted(len(report.near), 'held-out task')} of {len(test)} differ from a training task by rounding "
+            f"alone: held-out task {i} is {test[i]!r}, training task {j} is {train[j]!r}",
             stacklevel=2,
         )
     return report
@@ -166,7 +166,3 @@ def _summary(distances: np.ndarray | None, train: Sequence[Any]) -> tuple[float,
     np.fill_diagonal(among, np.inf)
     within = float(np.median(among.min(axis=1))) if len(train) > 1 else float("nan")
     return float(from_test.min()), float(np.median(from_test)), within
-
-
-def _count(pairs: Sequence[Any], noun: str) -> str:
-    return f"{len(pairs)} {noun}" if len(pairs) == 1 else f"{len(pairs)} {noun}s"

@@ -4,6 +4,8 @@ For environments, policies, searches, samplers and learners of ours and of other
 (an ``AssertionError``) that names the promise, what was seen, and a hint; under pytest a call is a whole test.
 """
 
+from typing import TYPE_CHECKING
+
 from metaroll.envs.base.checks import check_slots
 from metaroll.errors import ConformanceError
 from metaroll.exports import missing_attribute as _missing_attribute
@@ -24,5 +26,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    raise _missing_attribute(__name__, name, __all__)
+if not TYPE_CHECKING:  # a type checker would accept any name
+
+    def __getattr__(name: str) -> object:
+        raise _missing_attribute(__name__, name, __all__)

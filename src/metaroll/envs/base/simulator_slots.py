@@ -103,9 +103,9 @@ class SimulatorRows:
                 self.state = map_rows(lambda a: np.zeros((self.num_rows, *a.shape[1:]), dtype=a.dtype), state)
             self.state = with_rows(self.state, rows, state)
         self.ages[rows] = 0
+        self._noise.begin(rows, keys)
         self._waiting[rows] = False
         self._all_begun = not self._waiting.any()
-        self._noise.begin(rows, keys)
 
     def step(self, actions: Any, active: np.ndarray | None = None, *, shows: bool = True) -> tuple[NextState, Any]:
         """Step all rows, or those where ``active (N,)``; the others stay, with reward 0 and no ending.

@@ -13,7 +13,7 @@ from metaroll.data.space_batches import flatten_batch, take_rows
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.base.constructors import close_env
 from metaroll.envs.base.task_family import TaskFamily
-from metaroll.errors import InvalidValueError
+from metaroll.errors import InvalidValueError, counted
 from metaroll.functional.task_probes import TransitionModel, nearest_neighbor_accuracy, read_values
 from metaroll.lab.checking.report import TaskCheck
 from metaroll.lab.checking.trials import RandomActions, flat_rows, play_tasks
@@ -217,7 +217,7 @@ class Identifiability:
         pairs = right[np.triu_indices(len(right), 1)]
         mean, count = float(pairs.mean()), int((pairs >= _DISTINGUISHABLE).sum())
         numbers = {"accuracy": mean, "pairs": len(pairs), "pairs_told_apart": count}
-        steps = f"{self._num_steps} step{'s' * (self._num_steps != 1)}"
+        steps = counted(self._num_steps, "step")
         value = (
             f"random actions distinguish {count} of {len(pairs)} pairs of tasks in {steps}; the task of a rollout is "
             f"guessed correctly out of two in {mean:.0%} of cases (chance 50%)"

@@ -19,7 +19,7 @@ from metaroll.envs.base.constructors import close_env
 from metaroll.envs.base.task_family import TaskFamily
 from metaroll.envs.lookup.registry import family_of, get_family
 from metaroll.envs.lookup.source import EnvSource, is_env_instance
-from metaroll.errors import InvalidValueError, NotPicklableError, RolloutError, SlotError, one_line
+from metaroll.errors import InvalidValueError, NotPicklableError, RolloutError, SlotError, counted, one_line
 from metaroll.lab.checking.identifiability import Identifiability
 from metaroll.lab.checking.report import TaskCheck, TaskEnvReport
 from metaroll.lab.checking.trials import RandomActions, difference, distinct, play, play_tasks
@@ -418,4 +418,4 @@ def _kind(space: gymnasium.Space) -> str:
 
 
 def _steps(number: int) -> str:
-    return "1 step" if number == 1 else f"{number} steps"
+    return counted(number, "step")

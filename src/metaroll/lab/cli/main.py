@@ -198,8 +198,9 @@ class _LogLines(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a line to standard error, which a live table redirects to above itself."""
-        if sys.stderr is not None:
-            sys.stderr.write(warning_line(self.format(record)))
+        with contextlib.suppress(OSError, ValueError):  # it is closed, or its reader is gone; no reason to end a run
+            if sys.stderr is not None:
+                sys.stderr.write(warning_line(self.format(record)))
 
 
 def _report(error: BaseException, wants_traceback: bool) -> int:

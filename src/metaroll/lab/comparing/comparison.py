@@ -15,7 +15,7 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from metaroll.checks import described
-from metaroll.errors import UsageError, blame_input
+from metaroll.errors import UsageError, blame_input, counted
 from metaroll.lab.comparing.run_groups import compared_groups, scores_of
 from metaroll.lab.display.consoles import escape
 from metaroll.lab.display.results import plain_table
@@ -163,7 +163,7 @@ def compare(*runs: str | Path | Agent, pairing: Literal["auto", "paired", "unpai
 
 def _seeds(entry: dict[str, Any]) -> str:
     count = len(entry["seeds"])
-    return f"{count} seed{'' if count == 1 else 's'}"
+    return counted(count, "seed")
 
 
 def _folder_of(run: str | Path | Agent) -> str:

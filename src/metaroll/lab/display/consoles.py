@@ -31,8 +31,13 @@ __all__ = [
 
 _NOTEBOOK_COLUMNS = 80
 _HANGING = 4
-_UNBROKEN = re.compile(r"(?:(?<=: )|(?<=see )|(?<=with )|(?<=  ))metaroll (?:(?![,.:;)] ).)*$|(?:`[^`]*`|\S)+")
-"""What stays on one line: a word, a command in backquotes, and one that ends a line as in "see metaroll list envs"."""
+_UNBROKEN = re.compile(
+    r"(?:(?<=: )|(?<=see )|(?<=with )|(?<=, or )|(?<=  ))metaroll (?:(?![,.:;)] ).)*$"
+    r"|pip install(?: '[^']*')+\S*"
+    r"|(?:`[^`]*`|(?<![^\s(=])'[^']*'|\S)+"
+)
+"""What stays on one line: a word, a command in backquotes, one that ends a line as in "see metaroll list envs",
+``pip install`` with its packages, and what is quoted for a shell."""
 _NAMED = re.compile(r" *\S+ {2,}(?=\S)")
 """The beginning of a line that explains a name: its text is a column."""
 _STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red", "skip": "dim"}

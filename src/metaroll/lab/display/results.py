@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.panel import Panel
 from rich.table import Table
 
+from metaroll.errors import counted
 from metaroll.lab.display.consoles import escape
 from metaroll.lab.display.timing import duration
 from metaroll.lab.figures.charts import REFERENCES
@@ -36,10 +37,6 @@ _COLUMNS = {"no adaptation": "none", "random context": "other", "task oracle": "
 _MOST_TASKS = 20
 _PANEL_EDGES = 4
 """Columns that a panel itself takes."""
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 # -------------------------------------------------------------------------------------------------------------- tables
@@ -187,7 +184,7 @@ def closing_panel(summary: Mapping[str, Any], places: Sequence[str]) -> Panel:
     epoch = summary.get("epoch", summary.get("epochs"))
     if epoch is not None:
         lines.append(
-            f"agent    after {_count(epoch, 'epoch')}" if epoch else "agent    before its first epoch: untrained"
+            f"agent    after {counted(epoch, 'epoch')}" if epoch else "agent    before its first epoch: untrained"
         )
     if "normalized_score" in summary:
         lines += [
@@ -205,9 +202,9 @@ def closing_panel(summary: Mapping[str, Any], places: Sequence[str]) -> Panel:
 
 def _returns(summary: Mapping[str, Any]) -> list[str]:
     """The returns of a policy that does not adapt."""
-    tasks, episodes = summary["n_test_tasks"], _count(summary["n_episodes"], "episode")
+    tasks, episodes = summary["n_test_tasks"], counted(summary["n_episodes"], "episode")
     kind = f"{summary.get('tested_on', 'held-out')} task"
-    where = f"{_count(tasks, kind)}, {episodes} each" if tasks > 1 else f"{episodes}, deterministic policy"
+    where = f"{counted(tasks, kind)}, {episodes} each" if tasks > 1 else f"{episodes}, deterministic policy"
     value, _, bounds = with_interval(summary["return_mean"], summary["return_interval"]).partition(" ")
     lines = [f"return   [bold green]{value}[/]{bounds and ' ' + bounds}  on {where} (95 % bootstrap)"]
     if "return_cvar" in summary:
@@ -219,9 +216,9 @@ def _returns(summary: Mapping[str, Any]) -> list[str]:
 def _adaptation(summary: Mapping[str, Any]) -> list[str]:
     """The returns of an algorithm that adapts, and its gain if it was compared with no adaptation."""
     trained_on = summary.get("task_split", {}).get("overlaps")
-    tasks = _count(summary["n_test_tasks"], "test task" if trained_on else "held-out task")
+    tasks = counted(summary["n_test_tasks"], "test task" if trained_on else "held-out task")
     after = f"[bold green]{short_number(summary['return_after'])}[/]"
-    explored = _count(summary["n_exploration_episodes"], "exploration episode")
+    explored = counted(summary["n_exploration_episodes"], "exploration episode")
     lines = [
         f"return in the first episode [yellow]{short_number(summary['return_before'])}[/] -> after {explored} {after}"
     ]

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from metaroll.errors import counted
 from metaroll.training.evaluation.evaluation_metrics import intervals_of_means
 from metaroll.training.store.files import number_of
 
@@ -277,7 +278,7 @@ def interval_text(values: Values, over: str = "tasks") -> str:
 
 
 def _tasks(count: int, kind: str = "held-out") -> str:
-    return f"{count} {kind} task" + ("" if count == 1 else "s")
+    return counted(count, f"{kind} task")
 
 
 def _kind(values: Values) -> str:
@@ -517,7 +518,7 @@ def group_chart(
         returns = np.stack([run[np.searchsorted(run[:, 0], steps), 1] for run in runs])
         several = len(runs) > 1 and steps.size
         low, high = intervals_of_means(returns, method="percentile") if several else (None, None)
-        count = f"{len(runs)} seed" + ("" if len(runs) == 1 else "s")
+        count = counted(len(runs), "seed")
         curves.append(Curve(f"{label} ({count})", steps, returns.mean(axis=0), low, high, color))
     return Chart(
         "Return while learning",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -58,7 +59,7 @@ def film(filmed: StepSequence, source: Any, update: EnvUpdate | None = None) -> 
     try:
         seed, sub_seed, sub_sub_seed = plan["seed"]
         spec, limit = EnvSpec.from_env(env), plan.get("max_steps")
-        if limit is None and spec.max_episode_length is None:
+        if limit in (None, math.inf) and spec.max_episode_length is None:
             limit = len(filmed)  # one that does not repeat the rollout might never end
         again = run_rollout(
             env,

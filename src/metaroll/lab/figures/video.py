@@ -16,7 +16,7 @@ from metaroll.data.folders.atomic_files import write_atomic, write_files
 from metaroll.data.rollouts import Rollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.base.canvas import GRAY, INK, PAPER, Canvas, gif_bytes, resized
-from metaroll.errors import install_text
+from metaroll.errors import counted, install_text
 from metaroll.lab.figures.film import Film, drawing_env, film
 from metaroll.tasks.task_key import task_text
 from metaroll.training.evaluation.evaluation_result import EvaluationResult, PolicyEvaluation
@@ -125,7 +125,7 @@ def _adapted_episodes(algo: Any, evaluator: MetaEvaluator, tasks: Sequence[int])
     explored = result.num_exploration
     policies = evaluator.policies_after(as_meta_algorithm(algo), [Rollouts()] * len(cells))
     without = evaluator.cell_rollouts(policies, range(explored, explored + 1))
-    after = f"adapted to {explored} episode" + ("" if explored == 1 else "s")
+    after = f"adapted to {counted(explored, 'episode')}"
     firsts = [task * evaluator.repetitions for task in tasks]
     return [
         (_heading(result, task), [("no adaptation", without[cell][0]), (after, cells[cell][explored])])

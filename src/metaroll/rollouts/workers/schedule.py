@@ -252,8 +252,8 @@ class Schedule:
         if tries > self.max_retries:
             self.failures[job.index] = _worker_lost(_work_of(job), tries, reason, hint, job.plans, table)
         else:
-            _LOG.warning("%s %s. %s", lost, _what_follows(job), hint)
             self._put_back(job)
+            _LOG.warning("%s %s. %s", lost, _what_follows(job), hint)
 
     def _put_back(self, job: Job) -> None:
         """Queue the job of a lost worker again; functions for every new worker run anyway."""

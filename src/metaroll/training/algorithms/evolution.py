@@ -16,7 +16,7 @@ from metaroll.configs.algorithms import TanhNetworks
 from metaroll.configs.table import CONFIGS, with_search
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.envs.wrappers.domain_rand import DomainRandWrapperLive
-from metaroll.errors import option_name, option_text
+from metaroll.errors import counted, option_name, option_text
 from metaroll.functional.search.finite_differences import ARS
 from metaroll.functional.search.multi_start import Starts
 from metaroll.learners.evolution import CEM, CMAES, Evolution, HillClimbing, SearchLearner
@@ -80,7 +80,7 @@ def _pairs(values: Values) -> int:
 
 def _amount(algo: SearchLearner[Any], values: Values) -> str:
     each = values["rollouts_per_candidate"]
-    text = f"{algo.num_candidates} parameter vectors per epoch, {each} rollout{'' if each == 1 else 's'} each"
+    text = f"{algo.num_candidates} parameter vectors per epoch, {counted(each, 'rollout')} each"
     rounds = algo.starts.rounds
     if not rounds:
         return text

@@ -29,7 +29,7 @@ from metaroll.training.evaluation.evaluation_result import Cell, EvaluationResul
 from metaroll.training.store.files import is_tree
 from metaroll.types import Context, EnvUpdate, RolloutPlan
 
-__all__ = ["Evaluator", "PolicyEvaluator", "checked_flag", "checked_limit", "checked_number", "counted"]
+__all__ = ["Evaluator", "PolicyEvaluator", "checked_flag", "checked_limit", "checked_number", "count_episodes"]
 
 _EPISODES_PER_REPETITION = 1 << 16  # seeds of one repetition never overlap with those of the next
 
@@ -382,7 +382,7 @@ class PolicyEvaluator(Evaluator[EvaluationConfig]):
         limit = self._step_limit(algo)
         history = [Rollouts()] * len(tasks)
         episodes = range(self.config.num_episodes)
-        count = counted(progress, len(tasks) * len(episodes))
+        count = count_episodes(progress, len(tasks) * len(episodes))
         self._run_round(engine, [algo.policy] * len(tasks), history, episodes, limit, progress=count)
         self._num_evaluations += 1
         return PolicyEvaluation(
@@ -402,7 +402,7 @@ class PolicyEvaluator(Evaluator[EvaluationConfig]):
         return RolloutEngine(self.env, policy)
 
 
-def counted(progress: Callable[[int, int], None] | None, total: int) -> Callable[[int, int], None] | None:
+def count_episodes(progress: Callable[[int, int], None] | None, total: int) -> Callable[[int, int], None] | None:
     """A callback for the engine (numbers of new rollouts and steps), by which ``progress`` counts all episodes."""
     if progress is None:
         return None

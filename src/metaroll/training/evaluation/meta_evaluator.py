@@ -20,7 +20,13 @@ from metaroll.tasks.task_sampler import TaskSampler
 from metaroll.tasks.updates import ExistingEnvUpdate
 from metaroll.training.evaluation.evaluation_metrics import episode_outcomes
 from metaroll.training.evaluation.evaluation_result import EvaluationResult
-from metaroll.training.evaluation.evaluator import Evaluator, checked_flag, checked_limit, checked_number, counted
+from metaroll.training.evaluation.evaluator import (
+    Evaluator,
+    checked_flag,
+    checked_limit,
+    checked_number,
+    count_episodes,
+)
 from metaroll.types import Context, EnvSpec, EnvUpdate
 
 __all__ = ["MetaEvaluator", "adapt_policies", "as_meta_algorithm", "fresh_policies"]
@@ -187,7 +193,9 @@ class MetaEvaluator(Evaluator[MetaEvaluationConfig]):
         history = [Rollouts()] * len(policies)
         quiet = self.explores_quietly(algo)
         pairs = quiet != self.config.deterministic
-        count = counted(progress, len(policies) * (self.num_adaptation_episodes + (2 if pairs else 1) * num_adapted))
+        count = count_episodes(
+            progress, len(policies) * (self.num_adaptation_episodes + (2 if pairs else 1) * num_adapted)
+        )
         for episodes in self._rounds():
             if episodes.start:
                 policies = self.adapted(algo, policies, history)
@@ -249,7 +257,7 @@ class MetaEvaluator(Evaluator[MetaEvaluationConfig]):
     ) -> list[Rollouts]:
         """The rollouts behind ``run_cells``, those of each cell together; arguments as there."""
         history = [Rollouts()] * len(policies)
-        count = counted(progress, len(policies) * len(episodes))
+        count = count_episodes(progress, len(policies) * len(episodes))
         self._run_round(engine, policies, history, episodes, self._step_limit(), contexts=contexts, progress=count)
         return history
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from metaroll.errors import ShapeError
+from metaroll.errors import ShapeError, counted
 from metaroll.functional.robust_statistics import fewest_differences, sign_flip_interval
 from metaroll.training.evaluation.evaluation_metrics import (
     Interval,
@@ -283,7 +283,7 @@ def _share(after: np.ndarray, floor: np.ndarray, oracle: np.ndarray) -> Estimate
 def _sentence(verdict: Verdict) -> str:
     """The sentence of ``Verdict.text``."""
     gain = with_interval(verdict.gain.value, verdict.gain.interval, sign="+")
-    tasks = f"{verdict.num_tasks} task{'' if verdict.num_tasks == 1 else 's'}"
+    tasks = counted(verdict.num_tasks, "task")
     if verdict.word == "no verdict":
         return f"no verdict: gain {gain} {_on_few_tasks(verdict, tasks)}"
     if verdict.word == "gets worse":
@@ -312,7 +312,7 @@ def _on_few_tasks(verdict: Verdict, tasks: str) -> str:
     number, what = verdict.num_repetitions, f"{FEWEST_TASKS} or more"
     if number is None:
         return f"on {tasks}; it takes {what} to tell it from chance"
-    times = f"{number} repetition{'' if number == 1 else 's'}"
+    times = counted(number, "repetition")
     return f"in {times} of these {tasks}; it takes {what} repetitions to tell it from chance"
 
 

@@ -12,7 +12,7 @@ from metaroll.checks import check_whole
 from metaroll.data.paths import TrajectoryBatch
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.lookup.source import EnvSource, is_env_instance
-from metaroll.errors import ShapeError
+from metaroll.errors import ShapeError, counted
 from metaroll.learners.base import MetaRLAlgorithm
 from metaroll.policies.actor import Actor
 from metaroll.policies.adapters import as_policy
@@ -188,7 +188,7 @@ class AdaptedAgent(Actor):
     def __repr__(self) -> str:
         count, config = len(self._seen), self._task.config
         steps = sum(len(episode.rewards) for episode in self._seen)
-        seen = f"{count} episode{'' if count == 1 else 's'} seen, {steps:,} steps in all"
+        seen = f"{counted(count, 'episode')} seen, {steps:,} steps in all"
         return f"AdaptedAgent({config['algo']!r}, {config['env']!r}, {seen}); next: act(obs)"
 
 

@@ -11,7 +11,7 @@ from metaroll.config import RunFile, options_of
 from metaroll.configs.run import RunConfig
 from metaroll.configs.table import current_names, is_known, run_options
 from metaroll.data.doors.yaml_files import read_yaml
-from metaroll.errors import SnapshotError, UnknownNameError, command_text, option_text
+from metaroll.errors import SnapshotError, UnknownNameError, command_text, flag_of, option_text
 from metaroll.training.store import run_folder
 from metaroll.training.store.run_folder import CONFIG_FILE, CONFIG_FORMAT, GROUP_FILE
 from metaroll.training.store.run_values import CHANGEABLE, CONFIG_SECTIONS, OF_RUNS, OLDER, flat_values
@@ -109,7 +109,7 @@ class SeedGroup:
 def command_after(error: BaseException, folder: Path) -> str:
     """The command that continues the run, or the group, in ``folder`` after ``error``."""
     changes = error.instead if isinstance(error, UnknownNameError) else {}
-    words = (word for name, value in changes.items() for word in (f"--{name.replace('_', '-')}", value))
+    words = (word for name, value in changes.items() for word in (flag_of(name), value))
     return command_text("resume", folder, *words)
 
 

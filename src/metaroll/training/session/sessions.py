@@ -23,6 +23,7 @@ from metaroll.errors import (
     blame_input,
     command_text,
     counted,
+    flag_of,
     for_reader,
     option_name,
 )
@@ -151,7 +152,7 @@ def continue_run(
                 experiment.runner.check_resumes(epochs)
             except UnknownNameError:
                 if from_epoch is not None or flat_values(asked) != flat_values(run_folder.read_config(folder)):
-                    stack.close()  # nothing has changed: the name is corrected where it was given
+                    stack.close()  # nothing has changed, so there is nothing to continue
                 raise
             split = _split_of(config, experiment.algo, experiment.evaluator)
             run_folder.write_config(folder, config)
@@ -362,7 +363,7 @@ def _training(
 def _command_with_lower_value(config: Mapping[str, Any], folder: Path, lower: Mapping[str, float]) -> str:
     """The command for a new run with the settings of one that diverged, but with the first of ``lower`` reduced."""
     name, value = next(iter(lower.items()))
-    changed = (f"--{name.replace('_', '-')}", f"{value / 10:g}")
+    changed = (flag_of(name), f"{value / 10:g}")
     kept = folder / run_folder.CONFIG_FILE
     return command_text("train", config["algo"], config["env"], "--config", kept, *changed)
 

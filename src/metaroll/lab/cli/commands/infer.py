@@ -21,7 +21,7 @@ from rich.table import Table
 from metaroll.concepts import concepts_named
 from metaroll.config import options_of
 from metaroll.configs.inference import InferenceOptions, LoopOptions
-from metaroll.errors import UnknownNameError, UsageError, blame_input, command_text, named_as
+from metaroll.errors import UnknownNameError, UsageError, blame_input, command_text, counted, named_as
 from metaroll.inference.configs import EstimatorConfig
 from metaroll.lab.cli.options import Output, parse, parse_command, renamed_flags, unset, with_config
 from metaroll.lab.display.consoles import escape
@@ -180,7 +180,7 @@ def sim2real(arguments: Sequence[str]) -> None:
 def _about(console: Console, rollouts: Sequence[Any], prior: Any, left_out: str) -> None:
     lengths = sorted({len(rollout) for rollout in rollouts})
     steps = f"{lengths[0]}" if len(lengths) == 1 else f"{lengths[0]} to {lengths[-1]}"
-    count = "1 rollout" if len(rollouts) == 1 else f"{len(rollouts)} rollouts"
+    count = counted(len(rollouts), "rollout")
     console.print(f"{count} of {steps} steps; unknown: {escape(', '.join(prior.names))}", soft_wrap=True)
     if left_out:
         console.print(f"[yellow]{escape(left_out)}[/]", soft_wrap=True)

@@ -165,7 +165,7 @@ def _panel(result: Any, epoch: int, files: Sequence[Path]) -> Panel:
         lines.append(f"{name}  [bold green]{value}[/]{bounds and ' ' + bounds}  at {escape(where)}")
     episodes = rows[0]["episodes"]
     where = f"at each of {len(rows)} points" if len(rows) > 1 else "at one point"
-    how = "1 episode" if episodes == 1 else f"{episodes} episodes"
+    how = counted(episodes, "episode")
     method = " (95 % bootstrap)" if episodes > 1 else ""
     lines.append(f"after {counted(epoch, 'epoch')}, {how} {where}{method}")
     if result.note:

@@ -92,7 +92,7 @@ def watch(arguments: Sequence[str]) -> None:
 
 
 def _progress(folder: Path) -> str:
-    """How far a run is that trains now, as its own display estimates it; empty for any other run."""
+    """How far a run is that trains now, estimated from the times of its epochs; empty for any other run."""
     from metaroll.lab.display.timing import RunTiming, duration
     from metaroll.lab.runs.run_reports import read_run
     from metaroll.training.store.metrics_log import read_metrics

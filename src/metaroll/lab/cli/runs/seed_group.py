@@ -14,7 +14,7 @@ from metaroll.data.doors.json_files import read_json_dict
 from metaroll.data.folders.kinds import GROUP
 from metaroll.data.folders.taking import refuse_foreign, take
 from metaroll.envs.lookup.source import EnvSource
-from metaroll.errors import MetarollError, RunExistsError, SnapshotError, blame_input
+from metaroll.errors import MetarollError, RunExistsError, SnapshotError, blame_input, flag_of
 from metaroll.lab.cli.runs.group_display import GroupDisplay
 from metaroll.lab.display.consoles import escape
 from metaroll.option_names import GIVEN
@@ -28,10 +28,6 @@ __all__ = ["SeedsFailedError", "refuse_existing_group", "resume_group", "train_g
 
 _PROGRESS = ("epoch ", "about ")
 """Prefixes of lines that report the progress of a run."""
-
-_FLAGS = {"transport": "--engine"}
-"""Flags of changeable options that differ from the option's name."""
-
 
 _ENDS = {"stop_at", "stop_metric", "stop_mean_of", "budget"}
 """Options that can end a run before its last epoch."""
@@ -156,7 +152,7 @@ def _begin(group: SeedGroup, folder: Path, changes: Mapping[str, Any]) -> Child:
     kept = {name: value for name, value in changes.items() if begins or (name, value) != ("ray_address", None)}
     nothing = "None" if begins else "none"
     pairs = [
-        (_FLAGS.get(name, "--" + name.replace("_", "-")), nothing if value is None else str(value))
+        (flag_of(name), nothing if value is None else str(value))
         for name, value in kept.items()
     ]
     folder.mkdir(parents=True, exist_ok=True)
