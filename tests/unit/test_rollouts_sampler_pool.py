@@ -16,7 +16,8 @@ from pool_functions import add_base, die_always, die_once, double, fail_on_three
 from metaroll.errors import NotPicklableError, WorkerLost, in_shell
 from metaroll.rollouts.configs import PoolTimeouts
 from metaroll.rollouts.workers import transports
-from metaroll.rollouts.workers.pool import RemoteError, SamplerPool
+from metaroll.rollouts.workers.messages import encode_command
+from metaroll.rollouts.workers.pool import Job, RemoteError, SamplerPool
 
 
 @pytest.mark.parametrize(("workers", "transport"), [(1, "serial"), (1, "process"), (2, "process")])
@@ -136,8 +137,21 @@ def test_at_the_command_line_preparing_a_worker_has_no_names_of_functions(tmp_pa
         pool.keep("base", die_once, (2, str(tmp_path / "died")))
         text = capsys.readouterr().err
         assert "exited with status 7; a new one is started. " in text and "die_once" not in text
-        with pytest.raises(WorkerLost, match=r"^preparing a worker was tried 2 times"):
-            pool.keep("other", die_always, 0)
+        for prepare in (
+            lambda: pool.keep("other", die_always, 0),
+            lambda: pool.invoke_own(die_always, 0, in_words="preparing a worker"),
+        ):
+            with pytest.raises(WorkerLost, match=r"^preparing a worker was tried 2 times") as lost:
+                prepare()
+            assert "die_always" not in str(lost.value)  # in the table of workers, either
+
+
+def test_at_the_command_line_lost_rollouts_are_named(capsys):
+    with in_shell(), SamplerPool(1, transport="process", max_retries=1) as pool:
+        job = Job(0, encode_command(die_always, (0,), {}, "it"), "rollouts 0 to 7", phase="start")
+        with pytest.raises(WorkerLost, match=r"^rollouts 0 to 7 were tried 2 times"):
+            pool.run_jobs([job])
+        assert "a new one runs rollouts 0 to 7 again" in capsys.readouterr().err
 
 
 def test_work_that_kills_every_worker_ends_in_worker_lost():
