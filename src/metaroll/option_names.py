@@ -96,7 +96,7 @@ def names_here(
             warnings.warn(
                 f"{written(alias)} is called {written(former[0])} here, and means {means}, "
                 f"not {other[0]} as for other algorithms",
-                UserWarning,
+                DeprecationWarning,
                 stacklevel=frames_of_ours(),
             )
         return former

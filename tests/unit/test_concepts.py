@@ -209,7 +209,7 @@ def test_auto_of_stable_baselines3_means_what_is_none_here() -> None:
 )
 def test_of_a_documented_name_that_is_another_option_elsewhere_is_warned(take: Any) -> None:
     with pytest.warns(
-        UserWarning, match="steps_per_epoch.* is called cycles_per_epoch.* environment steps of an epoch"
+        DeprecationWarning, match="steps_per_epoch.* is called cycles_per_epoch.* environment steps of an epoch"
     ):
         assert take() in ("cycles-per-epoch", 400)
     metaroll.agent("ppo", "Pendulum-v1", steps_per_epoch=400)  # its own option

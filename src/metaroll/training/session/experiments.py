@@ -274,7 +274,7 @@ def _named(
     for where, layer in layers:
         with warnings.catch_warnings():
             if kept or isinstance(where, RunFile):
-                warnings.simplefilter("ignore")
+                warnings.simplefilter("ignore", DeprecationWarning)
             write = functools.partial(_as_given, where, layer)
             values, written_names = understood(layer, options, write, of_run=True)
         if where != GIVEN:
