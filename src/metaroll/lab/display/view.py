@@ -131,13 +131,14 @@ class ConsoleView(View):
         study: AdaptationStudy | None,
         folder: Path,
         out: Path,
+        next_command: str,
     ) -> None:
         """Print the tables of the study, draw the evaluation, and print the closing panel."""
         if study is not None:
             show_study(self._console, study, success_values(study.result))
         kind = summary.get("tested_on", "held-out")
         pictures = draw_pictures(out / "evaluation.png", result, self._console, study=study, tested_on=kind)
-        show_closing(self._console, summary, folder, pictures, command_text("resume", folder, "--epochs", "N"))
+        show_closing(self._console, summary, folder, pictures, next_command)
 
     def learning_curve(self, folder: Path) -> Path:
         """Draw ``learning_curve.png``."""
