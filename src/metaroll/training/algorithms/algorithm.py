@@ -107,8 +107,7 @@ class Algorithm:
         build: Builds the learner from the environment and options, the training tasks (the first result of ``tasks``),
             and the held-out tasks. All its randomness comes from the seed.
         work: The amount of work of a run with these values of the algorithm's options.
-        amount: The size of an epoch of a learner, or of the run, in a few words, beside that of ``work``, which is shown
-            anyway.
+        amount: The size of an epoch of a learner, or of the run, in a few words; what ``work`` has is shown anyway.
         api: Version of the interface that the row was written for (``API``); rows of metaroll may leave it out.
         purpose: The purpose of the algorithm, in a few words that follow its name.
         filled: Names of fields of the configs that ``build`` sets itself, so that they are not options.
