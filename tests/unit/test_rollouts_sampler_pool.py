@@ -12,12 +12,15 @@ import time
 import numpy as np
 import pytest
 from pool_functions import add_base, die_always, die_once, double, fail_on_three, pids, set_base, sleepy, slow_large
+from training_fakes import GoalEnv, make_learner
 
 from metaroll.errors import NotPicklableError, WorkerLost, in_shell
-from metaroll.rollouts.configs import PoolTimeouts
+from metaroll.rollouts.configs import EngineConfig, PoolTimeouts
 from metaroll.rollouts.workers import transports
 from metaroll.rollouts.workers.messages import encode_command
 from metaroll.rollouts.workers.pool import Job, RemoteError, SamplerPool
+from metaroll.training.run import rollout_source
+from metaroll.training.run.runner import LocalRunner
 
 
 @pytest.mark.parametrize(("workers", "transport"), [(1, "serial"), (1, "process"), (2, "process")])
@@ -144,6 +147,15 @@ def test_at_the_command_line_preparing_a_worker_has_no_names_of_functions(tmp_pa
             with pytest.raises(WorkerLost, match=r"^preparing a worker was tried 2 times") as lost:
                 prepare()
             assert "die_always" not in str(lost.value)  # in the table of workers, either
+
+
+def test_at_the_command_line_the_start_of_a_run_has_none_either(monkeypatch):
+    monkeypatch.setattr(rollout_source, "be_ready", lambda namespace: os._exit(3))
+    with LocalRunner(engine=EngineConfig(num_workers=2, max_retries=0)) as runner, in_shell():
+        runner.setup(make_learner(), GoalEnv)
+        with pytest.raises(WorkerLost, match=r"^preparing a worker was tried once") as lost:
+            runner.train(1)
+    assert "lambda" not in str(lost.value)
 
 
 def test_at_the_command_line_lost_rollouts_are_named(capsys):
