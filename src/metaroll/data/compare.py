@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from metaroll.checks import entry_text
 from metaroll.data.data_format import tensor_to_array
 from metaroll.data.step_storage import FLAGS, StepStorage
 
@@ -104,4 +105,5 @@ def _describe(a: Any, b: Any) -> str:
     if a.dtype.hasobject:
         return "objects differ"
     rows = [i for i in range(len(a)) if a[i].tobytes() != b[i].tobytes()]
-    return f"first at entry {rows[0]}: {a[rows[0]]!r} and {b[rows[0]]!r} ({len(rows)} of {len(a)} entries differ)"
+    first, second = entry_text(a[rows[0]]), entry_text(b[rows[0]])
+    return f"first at entry {rows[0]}: {first} and {second} ({len(rows)} of {len(a)} entries differ)"
