@@ -43,7 +43,8 @@ def test_equal_rollouts_are_equal_bit_for_bit() -> None:
         ({"complete": False}, "done"),
         ({"truncated": [False, True]}, "terminated"),
         ({"done": [True, True]}, "rollout_bounds"),
-        ({"rollout_info": {"task": np.zeros(2)}}, "rollout_info"),
+        ({"rollout_info": {"task": np.zeros(2)}}, "rollout_info['task']: [1.0, 1.0] and [0.0, 0.0]"),
+        ({"rollout_info": {}}, "rollout_info: "),
         ({"data_format": "torch"}, "length, continuous, data_format"),
     ],
 )

@@ -75,7 +75,7 @@ def first_difference(a: StepStorage, b: StepStorage, compare_info: bool = True) 
     if not _finals_equal(a, b):
         return "final entries of the sub-rollouts"
     if compare_info and not trees_equal(a.rollout_info, b.rollout_info):
-        return f"rollout_info: {a.rollout_info!r} and {b.rollout_info!r}"
+        return _info_difference(a.rollout_info, b.rollout_info)
     return None
 
 
@@ -95,6 +95,13 @@ def _finals_equal(a: StepStorage, b: StepStorage) -> bool:
         if not trees_equal(left.values[rows], right.values[rows]):
             return False
     return True
+
+
+def _info_difference(a: Any, b: Any, path: str = "") -> str:
+    if isinstance(a, Mapping) and isinstance(b, Mapping) and a.keys() == b.keys():
+        key = next(key for key in a if not trees_equal(a[key], b[key]))
+        return _info_difference(a[key], b[key], f"{path}[{key!r}]")
+    return f"rollout_info{path}: {entry_text(a)} and {entry_text(b)}"
 
 
 def _describe(a: Any, b: Any) -> str:
