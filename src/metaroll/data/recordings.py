@@ -6,9 +6,10 @@ error.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -18,7 +19,8 @@ from metaroll.checks import check_path, check_whole
 from metaroll.data.doors.budget import MAX_BYTES, Budget
 from metaroll.data.doors.plain_files import damage, open_plain, size_of
 from metaroll.data.folders.atomic_files import write_files
-from metaroll.data.folders.links import remove_file
+from metaroll.data.folders.file_sets import replace_set, unfinished_set
+from metaroll.data.folders.kinds import RECORDINGS
 from metaroll.data.recording_files import (
     prepare_csv,
     prepare_npz,
@@ -30,7 +32,7 @@ from metaroll.data.recording_files import (
 from metaroll.data.recording_format import from_recording, to_recording
 from metaroll.data.rollouts import listed_rollouts
 from metaroll.data.step_sequence import StepSequence
-from metaroll.errors import RecordingError, command_text, option_text
+from metaroll.errors import MetarollError, RecordingError, RunExistsError, command_text, option_text
 
 __all__ = ["load_rollout", "load_rollouts", "save_rollout", "save_rollouts"]
 
@@ -73,7 +75,8 @@ def save_rollout(rollout: StepSequence, path: str | Path, overwrite: bool = Fals
         raise FileExistsError(f"{path} exists already; choose another name, or pass {option_text('overwrite', True)}")
     if _is_pipe_or_device(path):
         raise RecordingError(f"{path} cannot be written: it is a pipe or a device, and would be replaced by a file")
-    _write({path: writer}, path)
+    with _named(path):
+        write_files({path: writer})
 
 
 def load_rollout(path: str | Path, *, max_bytes: int = MAX_BYTES) -> StepSequence:
@@ -102,6 +105,8 @@ def save_rollouts(
 ) -> list[Path]:
     """Write rollouts to ``rollout_0000.npz``, ``rollout_0001.npz``, ... in a folder, all of them or none.
 
+    If the process is killed, ``load_rollouts`` returns all old rollouts, or all new ones.
+
     Args:
         rollouts: The rollouts to write; see ``save_rollout``.
         folder: Made if it does not exist.
@@ -112,7 +117,7 @@ def save_rollouts(
         Paths of the files, in order.
 
     Raises:
-        FileExistsError: The folder holds rollouts, and ``overwrite`` is not set.
+        FileExistsError: The folder holds rollouts, and ``overwrite`` is not set; or another process is saving into it.
         RecordingError: A rollout cannot be written; names it. The folder is as it was before.
         TypeError: ``rollouts`` is a single one, or holds something else.
         ValueError: There is none, or no such kind of file.
@@ -121,7 +126,7 @@ def save_rollouts(
     if not rollouts:
         raise ValueError("rollouts must hold at least one StepSequence, got none")
     width = max(4, len(str(len(rollouts) - 1)))
-    writers = {folder / f"rollout_{i:0{width}}{suffix}": _prepare(r, suffix, i) for i, r in enumerate(rollouts)}
+    writers = {f"rollout_{i:0{width}}{suffix}": _prepare(r, suffix, i) for i, r in enumerate(rollouts)}
     old = [path for path in recordings_in(folder) if re.fullmatch(r"rollout_\d+", path.stem)]
     if old and not overwrite:
         raise FileExistsError(
@@ -132,11 +137,9 @@ def save_rollouts(
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RecordingError(f"the folder {folder} cannot be made: {error.strerror or error}") from error
-    _write(writers, folder)
-    for path in old:
-        if path not in writers:
-            remove_file(path)
-    return list(writers)
+    with _named(folder):
+        replace_set(folder, RECORDINGS, writers)
+    return [folder / name for name in writers]
 
 
 def load_rollouts(folder: str | Path, *, max_bytes: int = MAX_BYTES) -> list[StepSequence]:
@@ -185,13 +188,19 @@ def _prepare(rollout: StepSequence, suffix: str, number: int | None = None) -> C
         raise RecordingError(f"{which}: {error}") from error
 
 
-def _write(writers: Mapping[Path, Callable[[BinaryIO], None]], target: Path) -> None:
+@contextlib.contextmanager
+def _named(target: Path) -> Iterator[None]:
+    """Errors of the operating system with the file or folder that was to be written."""
     try:
-        write_files(writers)
+        yield
+    except RunExistsError:
+        raise
     except OSError as error:
-        raise RecordingError(
-            f"{target} cannot be written: {error.strerror or error}; what was there before is unchanged"
-        ) from error
+        unchanged = "what was there before is unchanged"
+        with contextlib.suppress(MetarollError):
+            if unfinished_set(target, RECORDINGS) is not None:
+                unchanged = "load_rollouts returns the new rollouts, and the next save moves their files into place"
+        raise RecordingError(f"{target} cannot be written: {error.strerror or error}; {unchanged}") from error
 
 
 def _is_pipe_or_device(path: Path) -> bool:
@@ -203,9 +212,14 @@ def recordings_in(folder: Path) -> list[Path]:
     """The recorded rollouts in a folder, sorted by name, numbers in it by their size."""
     if not folder.is_dir():
         return []
-    paths = [
-        path
+    paths = {
+        path.name: path
         for path in folder.iterdir()
         if path.suffix.lower() in _KINDS and not path.name.startswith(".") and path.is_file()
-    ]
-    return sorted(paths, key=lambda path: [int(t) if i % 2 else t for i, t in enumerate(re.split(r"(\d+)", path.name))])
+    }
+    unfinished = unfinished_set(folder, RECORDINGS)
+    if unfinished is not None:
+        paths = {name: path for name, path in paths.items() if RECORDINGS.place_of(name) is None} | unfinished
+    return sorted(
+        paths.values(), key=lambda path: [int(t) if i % 2 else t for i, t in enumerate(re.split(r"(\d+)", path.name))]
+    )

@@ -165,7 +165,7 @@ def _check_entries(entry: Mapping[str, Any], line: int, names: tuple[str, ...], 
 
 
 def _check_order(before: float, time: float, line: int) -> None:
-    """Raise an error unless a line is later than the step before it: a writer appends, and its clock never goes back."""
+    """Raise an error unless a line is later than the one before: the writer appends, and its clock goes forward."""
     if not time > before:
         again = "is the same as" if time == before else "is before"
         with at_line(line):
