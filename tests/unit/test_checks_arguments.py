@@ -129,6 +129,29 @@ def test_arguments_of_another_kind_are_refused_by_name(call, argument, wrong):
         call(wrong)
 
 
+FAMILY = metaroll.TaskFamily.from_params(sims.PendulumEnv, {"pole_mass": (0.5, 2.0)}, horizon=5)
+OPEN = metaroll.Posterior({"mass": (0.5, 2.0)}, None, [[1.0], [1.5]])
+SEEDED = [
+    lambda seed: FAMILY.split(3, 2, seed),
+    lambda seed: FAMILY.samplers(seed),
+    lambda seed: OPEN.sample(1, seed),
+    lambda seed: metaroll.Posterior({"mass": (0.5, 2.0)}, None, [[1.0]], seed=seed),
+    lambda seed: metaroll.check_posterior(OPEN, seed=seed),
+]
+
+
+@pytest.mark.parametrize("call", SEEDED)
+@pytest.mark.parametrize("wrong", [1.9, "7", "x", np.nan, np.inf, None, True, {}, -1])
+def test_seeds_are_whole_numbers(call, wrong):
+    with pytest.raises(ValueError if wrong == -1 else TypeError, match=r"^seed must be an integer of at least 0, got"):
+        call(wrong)
+
+
+def test_numbers_of_numpy_are_the_same_seeds():
+    np.testing.assert_array_equal(OPEN.sample(9, np.int64(3)), OPEN.sample(9, 3))
+    assert FAMILY.split(3, 2, np.int64(3)) == FAMILY.split(3, 2, 3)
+
+
 def test_a_list_names_the_entry_that_does_not_belong_there():
     assert check_list("updates", (1, 2), "integers", int) == [1, 2]
     for value, told in (([1, "a"], "'a' of type str at position 1; hint"), (3, r"a single one; pass \[update\]")):

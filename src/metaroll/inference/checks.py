@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from metaroll.checks import array_of, check_fraction, check_instance, check_whole, described
+from metaroll.checks import array_of, check_fraction, check_instance, check_seed, check_whole, described
 from metaroll.errors import ShapeError
 from metaroll.functional.posteriors.calibration import effective_sample_size, tail_p_value
 from metaroll.functional.posteriors.distances import mahalanobis_distances, neighbor_distances
@@ -95,6 +95,7 @@ def check_posterior(
         check_whole(name, number, 20)
     check_whole("num_calibration", num_calibration, FEWEST_PAIRS)
     names = check_instance("posterior", posterior, Posterior, "a Posterior").names
+    seed = check_seed("seed", seed)
     simulate = None if simulate is None else named(simulate, names)
     if held_out_simulate is not None:
         held_out_simulate = named(held_out_simulate, names, "held_out_simulate")
