@@ -109,3 +109,16 @@ def test_wrong_connections_and_simulators_are_refused():
         SimulatedDevice("pendel")
     with pytest.raises(KeyError, match="'pole_mas'"):
         SimulatedDevice("pend", domain_param={"pole_mas": 1.0})
+    for faults in (3, {"lost": 0.1}):
+        with pytest.raises(TypeError, match="^faults must be PacketFaults, got"):
+            SimulatedDevice("pend", faults=faults)
+
+
+@pytest.mark.parametrize("name", ["jitter", "late", "late_by", "lost", "lost_numbers", "seed"])
+@pytest.mark.parametrize("wrong", [np.nan, -1, "x", None, True, [-1]])
+def test_faults_are_shares_delays_and_numbers_of_packets(name, wrong):
+    with pytest.raises((TypeError, ValueError), match=f"^{name} must"):
+        PacketFaults(**{name: wrong})
+    with pytest.raises(ValueError, match="^lost must"):
+        PacketFaults(lost=2.0)
+    assert PacketFaults(0.1, lost_numbers=[3, np.int64(4)]) == PacketFaults(np.float64(0.1), lost_numbers=(3, 4))

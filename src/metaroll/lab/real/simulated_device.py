@@ -14,7 +14,7 @@ from typing import Any, final
 
 import numpy as np
 
-from metaroll.checks import check_number
+from metaroll.checks import check_instance, check_list, check_number, check_seed, check_whole
 from metaroll.data.doors.json_files import parse_json
 from metaroll.envs.sims.catalog import sim_constructor
 from metaroll.envs.sims.simulator import SimSimulator, SimState, step_columns
@@ -40,6 +40,9 @@ class PacketFaults:
         lost: Share of the packets that are lost.
         lost_numbers: Numbers of packets that are always lost.
         seed: Seed of the random faults.
+
+    Raises:
+        TypeError, ValueError: A share lies outside [0, 1], a delay is negative, or one is not a number.
     """
 
     jitter: float = 0.0
@@ -48,6 +51,19 @@ class PacketFaults:
     lost: float = 0.0
     lost_numbers: tuple[int, ...] = ()
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        numbers = check_list("lost_numbers", self.lost_numbers, "numbers of packets")
+        checked = {
+            "jitter": check_number("jitter", self.jitter, 0.0),
+            "late": check_number("late", self.late, 0.0, 1.0),
+            "late_by": check_number("late_by", self.late_by, 0.0),
+            "lost": check_number("lost", self.lost, 0.0, 1.0),
+            "lost_numbers": tuple(check_whole("lost_numbers", number, 0) for number in numbers),
+            "seed": check_seed("seed", self.seed),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
 
 
 @final
@@ -83,8 +99,8 @@ class SimulatedDevice:
         self.env_spec, self.dt = env.env_spec, env.dt if dt is None else check_number("dt", dt, 0.0, above_low=True)
         init = None if init_state is None else env.simulator.check_init_state(init_state).tolist()
         settings = {"name": name, "dt": self.dt, "params": env.domain_param, "init": init, "paced": paced}
+        text = json.dumps({**settings, "faults": _plain(PacketFaults() if faults is None else faults)})
         self.connection, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-        text = json.dumps({**settings, "faults": asdict(faults or PacketFaults())})
         arguments = [str(other.fileno()), text]
         with other:
             self._process = ChildProcess(f"{__name__}:main", arguments, pass_fds=[other.fileno()])
@@ -92,8 +108,9 @@ class SimulatedDevice:
 
     def worsen(self, faults: PacketFaults, *, paced: bool = True) -> None:
         """Change the faults of packets from the next episode on; see the class."""
+        text = json.dumps({"faults": _plain(faults), "paced": paced})
         self.connection.settimeout(_ENDING)
-        self.connection.send(json.dumps({"faults": asdict(faults), "paced": paced}).encode())
+        self.connection.send(text.encode())
 
     def _wait_until_ready(self) -> None:
         self.connection.settimeout(_STARTING)
@@ -116,6 +133,10 @@ class SimulatedDevice:
         """End the process."""
         self.connection.close()
         self._process.end()
+
+
+def _plain(faults: PacketFaults) -> dict[str, Any]:
+    return asdict(check_instance("faults", faults, PacketFaults, "PacketFaults"))
 
 
 class _Device:
