@@ -129,6 +129,22 @@ def test_arguments_of_another_kind_are_refused_by_name(call, argument, wrong):
         call(wrong)
 
 
+OPTIONAL = [
+    (lambda wrong: lab.load_log("log.csv", env_spec=wrong), "env_spec"),
+    (lambda wrong: lab.infer("pend", [], {"pole_mass": (0.5, 2.0)}, "out", wrong), "options"),
+    (lambda wrong: lab.SimulatedDevice("pend", faults=wrong), "faults"),
+]
+
+
+@pytest.mark.parametrize(("call", "argument"), OPTIONAL)
+@pytest.mark.parametrize(
+    "wrong", [object(), "pend", {"rounds": 1}, sims.PendulumEnv], ids=lambda wrong: type(wrong).__name__
+)
+def test_arguments_that_may_be_left_out_are_refused_by_name(call, argument, wrong):
+    with pytest.raises(TypeError, match=rf"^{argument} must be .*, got"):
+        call(wrong)
+
+
 FAMILY = metaroll.TaskFamily.from_params(sims.PendulumEnv, {"pole_mass": (0.5, 2.0)}, horizon=5)
 OPEN = metaroll.Posterior({"mass": (0.5, 2.0)}, None, [[1.0], [1.5]])
 SEEDED = [

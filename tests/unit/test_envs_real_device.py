@@ -109,9 +109,10 @@ def test_wrong_connections_and_simulators_are_refused():
         SimulatedDevice("pendel")
     with pytest.raises(KeyError, match="'pole_mas'"):
         SimulatedDevice("pend", domain_param={"pole_mas": 1.0})
-    for faults in (3, {"lost": 0.1}):
-        with pytest.raises(TypeError, match="^faults must be PacketFaults, got"):
-            SimulatedDevice("pend", faults=faults)
+    for share in ("late", "lost"):
+        with pytest.raises(ValueError, match=rf"^{share} must lie in \[0, 1\], got 2"):
+            PacketFaults(**{share: 2.0})
+    assert PacketFaults(0.1, lost_numbers=[3, np.int64(4)]) == PacketFaults(np.float64(0.1), lost_numbers=(3, 4))
 
 
 @pytest.mark.parametrize("name", ["jitter", "late", "late_by", "lost", "lost_numbers", "seed"])
@@ -119,6 +120,3 @@ def test_wrong_connections_and_simulators_are_refused():
 def test_faults_are_shares_delays_and_numbers_of_packets(name, wrong):
     with pytest.raises((TypeError, ValueError), match=f"^{name} must"):
         PacketFaults(**{name: wrong})
-    with pytest.raises(ValueError, match="^lost must"):
-        PacketFaults(lost=2.0)
-    assert PacketFaults(0.1, lost_numbers=[3, np.int64(4)]) == PacketFaults(np.float64(0.1), lost_numbers=(3, 4))
