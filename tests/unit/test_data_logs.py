@@ -231,6 +231,22 @@ def test_damaged_rows_are_named_by_row_and_column(tmp_path, changes, message):
 
 
 @pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"t": np.arange(5) * (1 + 2j)}, "time: column 't' holds complex numbers"),
+        ({"u": np.zeros(5, np.complex64)}, "actions.u: column 'u' holds complex numbers"),
+        ({"t": np.array(0.1)}, "time: 't' is a single value, not a column"),
+    ],
+)
+def test_arrays_that_are_no_columns_of_numbers(tmp_path, changes, message):
+    np.savez(tmp_path / "log.npz", **{**GOOD, "gain": np.array(1j), "spectrum": np.zeros(3, complex)})
+    assert len(load_log(tmp_path / "log.npz", PLAIN)[0]) == 4  # what is not mapped is not read
+    np.savez(tmp_path / "log.npz", **{**GOOD, **changes})
+    with pytest.raises(LogError, match=rf"^log\.npz: {message}"):
+        load_log(tmp_path / "log.npz", PLAIN)
+
+
+@pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"observation": {}}, "'observation'; did you mean 'observations'"),
