@@ -351,6 +351,17 @@ def test_foreign_arrays_and_damaged_bytes(tmp_path: Path) -> None:
         load_rollout(path)
 
 
+def test_a_csv_file_whose_line_endings_another_program_changed(tmp_path: Path) -> None:
+    path, text = tmp_path / "r.csv", np.array(["a\nb", "c", "d"])
+    save_rollout(make(text=text), path)
+    changed = path.read_bytes().replace(b"\n", b"\r\n")
+    path.write_bytes(changed)
+    assert rollouts_equal(load_rollout(path), make(text=text))
+    path.write_bytes(changed.replace(b"0.0", b"1.0", 1))
+    with pytest.raises(RecordingError, match=r"it is damaged \(checksum mismatch"):
+        load_rollout(path)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "match"),
     [
@@ -428,6 +439,7 @@ MISTAKES: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: save_rollout(make(), "gone/r.npz"), RecordingError, "there is no folder gone; make it first"),
     (lambda: save_rollout(make(), "folder.npz", overwrite=True), RecordingError, r"folder\.npz .*: Is a directory"),
     (lambda: load_rollout("folder.npz"), RecordingError, r"folder\.npz: it is a folder"),
+    (lambda: load_rollout("empty"), RecordingError, "empty: it is a folder; load_rollouts"),
     (lambda: save_rollouts([make()], "file"), RecordingError, "the folder file"),
     (lambda: save_rollout(make(), f"{'r' * 300}.npz"), RecordingError, "File name too long"),
     (lambda: load_rollout("nowhere.npz"), FileNotFoundError, r"nowhere\.npz"),

@@ -94,6 +94,8 @@ def load_rollout(path: str | Path, *, max_bytes: int = MAX_BYTES) -> StepSequenc
         FileNotFoundError: There is no such file.
     """
     path = check_path("path", path, "file")
+    if path.is_dir():
+        raise RecordingError(f"{path}: it is a folder; load_rollouts loads all rollouts in it", path)
     read, limit = _kind(path.suffix)[1], check_whole("max_bytes", max_bytes)
     with damage(path, RecordingError), open_plain(path) as file:
         budget = Budget.of_file(size_of(file), _LARGEST_FACTOR, limit, "if you trust it, pass a larger max_bytes")
