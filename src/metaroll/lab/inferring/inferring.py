@@ -328,7 +328,7 @@ class _Judge:
         if not self._judged:
             return posterior, {}
         (first, before), (last, verdict) = self._judged[0], self._judged[-1]
-        lines = [f"{check.outcome} {check.name}: {check.words}" for check in verdict.checks]
+        lines = [f"{check.shown_outcome} {check.name}: {check.words}" for check in verdict.checks]
         description = last.description
         if last is not first or "num_unlearned" in description:
             made = sum(first.description["num_simulations"]) + sum(first.description["num_failed_in_rounds"])
