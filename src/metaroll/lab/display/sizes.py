@@ -7,7 +7,7 @@ from typing import Any
 
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import counted, option_text
-from metaroll.training.algorithms.registry import get_algorithm, has_preset, has_sizes, publication
+from metaroll.training.algorithms.registry import get_algorithm, has_preset, has_sizes, publication, size_values
 from metaroll.training.session.experiments import tested_on_training
 
 __all__ = ["size_text"]
@@ -32,9 +32,8 @@ def size_text(config: Mapping[str, Any], env: EnvSource) -> str:
     networks = {"hidden_sizes": run["hidden_sizes"]}
     networks |= {name: value for name, value in algorithm.items() if name.endswith("hidden_sizes")}
     parts.append("networks " + ", ".join(f"{_widths(widths)}{_role(name)}" for name, widths in networks.items()))
-    hint = (
-        "" if size == "small" or not has_sizes(algo) else f"\n{option_text('size', 'small')} takes minutes on two cores"
-    )
+    is_larger = has_sizes(algo) and run["epochs"] > size_values(algo, name, "small").get("epochs", 0)
+    hint = f"\n{option_text('size', 'small')} takes minutes on two cores" if is_larger and size != "small" else ""
     return "; ".join(parts) + hint
 
 
