@@ -253,6 +253,7 @@ def test_arrays_that_are_no_columns_of_numbers(tmp_path, changes, message):
         ({"observations": {}}, "observations must"),
         ({"observations": {"x": "xx"}}, "observations.x: .*'xx'; did you mean 'x'"),
         ({"observations": {"x": {"column": "x", "unit": "degree"}}}, "observations.x 'degree'; did you mean 'deg'"),
+        ({"observations": {"x": {"column": "x", "unit": "parsec"}}}, "observations.x 'parsec'.* Known: %, 1, A,"),
         ({"observations": {"x_dot": {"column": "x", "unit": "kg"}}}, "x_dot must .*rad/s, .* got 'kg'"),
         ({"observations": {"x": {"column": "x", "unit": "m", "function": "sin"}}}, "sin .*got 'm'"),
         ({"observations": {"alpha_dot": {"column": "x", "unit": "mm/s"}}}, "alpha_dot must .*deg/s, rpm, "),

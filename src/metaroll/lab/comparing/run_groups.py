@@ -131,7 +131,8 @@ def compared_groups(arguments: Sequence[str]) -> tuple[list[RunGroup], list[str]
         for folder in folders or [run_folder.find_run(path)]:
             resolved = folder.resolve()
             if resolved in given_by:
-                raise UsageError(f"{folder} is given twice, by {given_by[resolved]} and {path}: give each run once")
+                both = "" if path == given_by[resolved] else f", by {given_by[resolved]} and {path}"
+                raise UsageError(f"{folder} is given twice{both}: give each run once")
             sources[folder] = given_by[resolved] = path
         if (group_file := read_group(path)) is not None:
             unfinished += [f"{folder} (not begun)" for folder in group_file.missing]
