@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import reprlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal
@@ -13,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from metaroll.checks import entry_text
 from metaroll.data.columns import column_name
 from metaroll.data.doors.array_files import load_npz
 from metaroll.data.doors.budget import Budget
@@ -70,13 +70,16 @@ class LogTable:
             )
         if name not in self.columns:
             raise LogError(f"{self.source}: {what}: {unknown_name('column', name, self.columns)}")
-        values = self.columns[name]
-        if isinstance(values, np.ndarray) and values.dtype.kind == "c":
+        if self._is_complex(name):
             raise LogError(
                 f"{self.source}: {what}: column {name!r} holds complex numbers; save real and imaginary parts as two "
                 "columns"
             )
-        return values
+        return self.columns[name]
+
+    def _is_complex(self, name: str) -> bool:
+        values = self.columns[name]
+        return isinstance(values, np.ndarray) and values.dtype.kind == "c"
 
     def is_time(self, name: str) -> bool:
         """Whether a column holds time stamps or durations, which need no unit."""
@@ -141,7 +144,7 @@ class LogTable:
             hint = "; write numbers with a point" if "," in text else ""
             if _STAMP.match(text.strip()):
                 hint = "; write seconds, or save time stamps in a .parquet or .npz file as such"
-            raise LogError(f"{self.place(row, column)}: {reprlib.repr(value)} is not a number{hint}") from None
+            raise LogError(f"{self.place(row, column)}: {entry_text(value)} is not a number{hint}") from None
 
     def rows(self, names: Mapping[str, str]) -> int:
         """Number of rows of the columns ``names`` (name -> role), which must be equally long.
