@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from metaroll.checks import check_path, check_whole
+from metaroll.checks import check_flag, check_path, check_whole
 from metaroll.data.doors.budget import MAX_BYTES, Budget
 from metaroll.data.doors.plain_files import damage, open_plain, size_of
 from metaroll.data.folders.atomic_files import write_files
@@ -65,7 +65,7 @@ def save_rollout(rollout: StepSequence, path: str | Path, overwrite: bool = Fals
         RecordingError: The file cannot carry something in the rollout, or cannot be written. It is as it was before.
         FileExistsError: The file exists.
     """
-    path = check_path("path", path, "file")
+    path, overwrite = check_path("path", path, "file"), check_flag("overwrite", overwrite)
     writer = _prepare(rollout, path.suffix)
     if not path.parent.is_dir():
         raise RecordingError(f"{path} cannot be written: there is no folder {path.parent}; make it first")
@@ -118,6 +118,7 @@ def save_rollouts(
         ValueError: There is none, or no such kind of file.
     """
     folder, rollouts = check_path("folder", folder), listed_rollouts(rollouts)
+    overwrite = check_flag("overwrite", overwrite)
     if not rollouts:
         raise ValueError("rollouts must hold at least one StepSequence, got none")
     width = max(4, len(str(len(rollouts) - 1)))

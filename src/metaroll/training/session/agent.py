@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Never, final
 
 from packaging.version import InvalidVersion, Version
 
-from metaroll.checks import check_path, check_whole, described
+from metaroll.checks import check_flag, check_path, check_whole, described
 from metaroll.config import understands
 from metaroll.configs.table import run_options
 from metaroll.data.folders.atomic_files import temporary_path
@@ -138,6 +138,7 @@ def load(
     """
     if algo is not None:
         _check_algo(algo, "metaroll.load(run, algo=...)")
+    trust = check_flag("trust", trust)
     folder = run_folder.find_run(check_path("path", path))
     config = run_folder.read_config(folder)
     written = str((config.get("versions") or {}).get("metaroll", "0"))
