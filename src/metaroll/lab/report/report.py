@@ -69,8 +69,7 @@ def write_report(
 
     Args:
         run_dir: Folder of the run.
-        path: Page to write (``.html`` or ``.htm``), which replaces an earlier one; ``None`` means ``report.html`` in the
-            run folder.
+        path: Page to write (``.html`` or ``.htm``); ``None`` means ``report.html`` in the run folder.
         head: Entries of the line below the title, name -> text.
         pictures: Pictures of the agent ``(H, W, 3)`` with their captions.
         notes: Further notes for the top of the page.
