@@ -468,7 +468,10 @@ def folder_is_given() -> Iterator[None]:
 
 def other_folder(given: str = "continue a copy of the folder elsewhere", what: str = "folder") -> str:
     """The hint to choose another folder, or ``given`` where no option does that."""
-    return given if _FOLDER_IS_GIVEN.get() else f"choose another {what} with {option_text('run_dir')}"
+    if _FOLDER_IS_GIVEN.get():
+        return given
+    # Every command has --out; in Python the name of the argument depends on the function.
+    return f"choose another {what}" + for_reader("", f" with {option_text('run_dir')}")
 
 
 def one_line(error: BaseException) -> str:
