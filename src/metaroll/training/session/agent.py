@@ -447,6 +447,7 @@ class Agent(Actor):
 
         Raises:
             TypeError: ``out`` is not a path.
+            NotADirectoryError: ``out`` is a file.
             UnknownNameError: The evaluator has no such argument.
             ValueError: ``num_tasks`` is below 1, or there are no held-out tasks.
             RunExistsError: ``out`` holds an ``evaluation.json`` of something else.
