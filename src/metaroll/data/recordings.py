@@ -30,7 +30,7 @@ from metaroll.data.recording_files import (
 from metaroll.data.recording_format import from_recording, to_recording
 from metaroll.data.rollouts import listed_rollouts
 from metaroll.data.step_sequence import StepSequence
-from metaroll.errors import RecordingError, command_text, option_text
+from metaroll.errors import RecordingError, command_text, name_given
 
 __all__ = ["load_rollout", "load_rollouts", "save_rollout", "save_rollouts"]
 
@@ -70,7 +70,7 @@ def save_rollout(rollout: StepSequence, path: str | Path, overwrite: bool = Fals
     if not path.parent.is_dir():
         raise RecordingError(f"{path} cannot be written: there is no folder {path.parent}; make it first")
     if os.path.exists(path) and not overwrite:
-        raise FileExistsError(f"{path} exists already; choose another name, or pass {option_text('overwrite', True)}")
+        raise FileExistsError(f"{path} exists already; choose another name, or pass {_overwriting()}")
     if _is_pipe_or_device(path):
         raise RecordingError(f"{path} cannot be written: it is a pipe or a device, and would be replaced by a file")
     _write({path: writer}, path)
@@ -126,8 +126,7 @@ def save_rollouts(
     old = [path for path in recordings_in(folder) if re.fullmatch(r"rollout_\d+", path.stem)]
     if old and not overwrite:
         raise FileExistsError(
-            f"{folder} holds {len(old)} rollouts already; choose another folder, or pass "
-            f"{option_text('overwrite', True)}"
+            f"{folder} holds {len(old)} rollouts already; choose another folder, or pass {_overwriting()}"
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -164,6 +163,11 @@ def load_rollouts(folder: str | Path, *, max_bytes: int = MAX_BYTES) -> list[Ste
     if not paths:
         raise RecordingError(f"there is no recorded rollout in {folder}: no file ends in {', '.join(_KINDS)}")
     return [load_rollout(path, max_bytes=max_bytes) for path in paths]
+
+
+def _overwriting() -> str:
+    """How to ask for it: the flag of a command that has one. Code of the user also runs inside the other commands."""
+    return name_given("overwrite") or "overwrite=True"
 
 
 def _kind(suffix: str) -> _Kind:
