@@ -373,6 +373,12 @@ def test_a_correct_sampler_passes_and_wrong_arguments_are_errors() -> None:
         check_sampler(Honest, repeats=True)
     with pytest.raises(TypeError, match="make must be a function that makes a sampler from a number of workers, got 3"):
         check_sampler(3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="make must return a sampler, got None"):
+        check_sampler(lambda n: None)
+    with pytest.raises(TypeError, match="make must be a function that makes a sampler from a number of workers, got <"):
+        check_sampler(object)
+    with pytest.raises(AttributeError, match="has no attribute 'sample'"):  # and not that close fails, too
+        check_sampler(lambda n: object())
     with pytest.raises(TypeError, match="sample must be a function of the sampler, got 'sample'"):
         check_sampler(Honest, "sample")  # type: ignore[arg-type]
     for numbers in ((), (0,)):

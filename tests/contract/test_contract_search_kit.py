@@ -6,6 +6,7 @@ These are ours, those of ``contrib``, and what is installed here.
 from __future__ import annotations
 
 import importlib
+import math
 import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -128,6 +129,13 @@ class Climber(Search[ClimberState]):
 class GeneratorOfItsOwn(Climber):
     def ask(self, state: ClimberState, generator: np.random.Generator) -> np.ndarray:
         return super().ask(state, np.random.default_rng())
+
+
+class AsksNaN(Climber):
+    def ask(self, state: ClimberState, generator: np.random.Generator) -> np.ndarray:
+        candidates = super().ask(state, generator)
+        candidates[0] = math.nan
+        return candidates
 
 
 class GlobalGenerator(Climber):
@@ -282,5 +290,9 @@ def test_a_correct_search_passes_and_wrong_arguments_are_errors() -> None:
         check_search(CMA())  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="must return a Search, got 3 of type int"):
         check_search(lambda: 3)  # type: ignore[arg-type, return-value]
+    with pytest.raises(
+        ConformanceError, match=r"^form: 4 of \d+ numbers of candidates of generation 0 are not finite$"
+    ):
+        check_search(AsksNaN)
     with pytest.raises(ValueError, match="num_generations"):
         check_search(Climber, num_generations=0)

@@ -27,6 +27,7 @@ from metaroll.policies import DummyPolicy
 from metaroll.tasks.task_key import task_key
 from metaroll.tasks.updates import SetTaskUpdate
 from metaroll.testing import ConformanceError, assert_worker_invariant, check_slots
+from metaroll.testing.shared import difference_of
 from metaroll.types import RolloutPlan, SlotStep
 
 
@@ -256,11 +257,16 @@ def test_correct_slots_pass() -> None:
 
 
 def test_wrong_slots_are_errors() -> None:
-    for wrong in ("Pendulum-v1", None):
+    for wrong in ("Pendulum-v1", None, object):  # a class of environments is no function from a number
         with pytest.raises(TypeError, match=r"make must be a function from a number to Slots .*, got"):
             check_slots(wrong)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"make\(1\) must return Slots, got 'CartPole-v1' of type str"):
         check_slots(lambda num_slots: "CartPole-v1")  # type: ignore[arg-type, return-value]
+
+
+def test_differences_are_written_as_plain_numbers() -> None:
+    assert difference_of(np.float64(1.5), np.float64(2.5)) == "is 1.5, and 2.5"
+    assert difference_of([np.ones(2)], [np.zeros(2)]) == "[0] differs in 2 of 2 numbers, first 1.0 and 0.0"
 
 
 # ---- every family ----------------------------------------------------------------------------------------------------

@@ -272,6 +272,7 @@ def test_wrong_mappings_are_refused(tmp_path, change, message):
 def test_files_that_are_no_logs_are_refused(tmp_path):
     write(tmp_path / "uneven.npz", {"t": np.arange(5.0), "x": np.arange(5.0), "u": np.arange(3.0)})
     np.savez(tmp_path / "objects.npz", x=np.array([{}], dtype=object))
+    np.savez(tmp_path / "words.npz", t=np.arange(2.0), x=np.array(["1", "fast"]), u=np.arange(2.0))
     texts = {"no.npz": "x", "no.parquet": "x", "no.xls": "x", "no.csv": "\n", "bad.yaml": "a: [", "n.json": "1"}
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
@@ -282,6 +283,7 @@ def test_files_that_are_no_logs_are_refused(tmp_path):
     for name, message in {
         "uneven.npz": "'t' has 5 rows .*'u' has 3",
         "objects.npz": "objects.npz: .*objects",
+        "words.npz": "column 'x': 'fast' is not a number",
         "no.npz": "no.npz: ",
         "no.parquet": "no.parquet: ",
         "no.xls": ".csv, .npz, .parquet",

@@ -89,7 +89,7 @@ def check_learner(
         ValueError: A number makes no sense, or nothing is learned before the run is stopped.
     """
     check_factory(
-        make, "a function that makes a learner from a seed", "check_learner(lambda seed: SAC(..., seed=seed), env)"
+        make, "a function that makes a learner from a seed", "check_learner(lambda seed: SAC(..., seed=seed), env)", 0
     )
     check_whole("num_epochs", num_epochs, 2)
     check_whole("stop_after", stop_after, 1, num_epochs - 1)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from metaroll.checks import check_whole
+from metaroll.checks import check_whole, described
 from metaroll.data.compare import trees_equal
 from metaroll.data.data_format import iterate_leaves, map_leaves, own_copy
 from metaroll.data.space_batches import check_elements, flatten_batch, stack_elements, take_rows
@@ -235,10 +235,10 @@ class _Kit:
             raise ConformanceError("form", f"noise_dim and noise_kind are {info.noise_dim!r}, {info.noise_kind!r}")
         flat = self.policy.acting_parameters()
         if not isinstance(flat, np.ndarray) or flat.ndim != 1 or flat.dtype.kind != "f":
-            raise ConformanceError("form", f"acting_parameters must return floats of shape (P,), got {flat!r}")
+            raise ConformanceError("form", f"acting_parameters must return floats of shape (P,), got {described(flat)}")
         for step, call in enumerate(calls):
             if not isinstance(call.infos, Mapping):
-                raise ConformanceError("form", f"infos must be a dict of arrays, got {call.infos!r}")
+                raise ConformanceError("form", f"infos must be a dict of arrays, got {described(call.infos)}")
             self._check_rows_of("the next state", call.after, self.num_rows)
             self._check_rows_of("infos", call.infos, self.num_rows)
             if call.after.keys() != calls[0].state.keys():
@@ -253,7 +253,7 @@ class _Kit:
 
     def _check_rows_of(self, name: str, rows: Any, count: int) -> None:
         if not isinstance(rows, Mapping):
-            raise ConformanceError("form", f"{name} must be a dict of arrays, got {rows!r}")
+            raise ConformanceError("form", f"{name} must be a dict of arrays, got {described(rows)}")
         for key, value in rows.items():
             if not isinstance(value, np.ndarray) or value.shape[:1] != (count,):
                 got = value.shape if isinstance(value, np.ndarray) else type(value).__name__

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from metaroll.checks import check_whole
+from metaroll.checks import check_whole, described
 from metaroll.data.compare import first_difference
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import ConformanceError
@@ -58,7 +59,7 @@ def check_sampler(
         ValueError: ``num_workers`` is empty or holds a number below 1, or ``num_calls`` is below 2.
     """
     example = "check_sampler(lambda n: ParallelRolloutSampler(env, policy, n, min_rollouts=4, seed=0))"
-    check_factory(make, "a function that makes a sampler from a number of workers", example)
+    check_factory(make, "a function that makes a sampler from a number of workers", example, 1)
     if not callable(sample):
         raise TypeError(f"sample must be a function of the sampler, got {sample!r}")
     if not num_workers:
@@ -102,6 +103,8 @@ class _Kit:
         """Copies of the results of each call."""
         before = child_pids()
         sampler, copies, results = self.make(num_workers), [], []
+        if sampler is None:
+            raise TypeError("make must return a sampler, got None")
         try:
             for _ in range(self.num_calls):
                 result = self.sample(sampler)
@@ -110,9 +113,13 @@ class _Kit:
                     overwrite(result)
                 else:
                     results.append(result)
-        finally:
+        except BaseException:
             if self.close is not None:
-                self._close(self.close, sampler)
+                with contextlib.suppress(Exception):  # why it failed matters more
+                    self.close(sampler)
+            raise
+        if self.close is not None:
+            self._close(self.close, sampler)
         for number, result in enumerate(results):
             difference = difference_of(copies[number], result)
             if difference is not None:
@@ -147,7 +154,9 @@ class _Kit:
     def check_form(self, calls: list[Any]) -> None:
         for number, result in enumerate(calls):
             if result is None or (isinstance(result, Sequence | Mapping) and not result):
-                raise ConformanceError("form", f"call {number} returned {result!r}", "each call returns something")
+                raise ConformanceError(
+                    "form", f"call {number} returned {described(result)}", "each call returns something"
+                )
 
     def check_calls(self, calls: list[Any]) -> None:
         alike = difference_of(_without_plans(calls[0]), _without_plans(calls[1])) is None

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from metaroll.checks import check_whole
+from metaroll.checks import check_whole, described
 from metaroll.data.compare import trees_equal
 from metaroll.errors import ConformanceError
 from metaroll.functional.search.base import Search, SearchState, restored_search
@@ -66,7 +66,7 @@ def check_search(
     check_whole("num_generations", num_generations, 2)
     search = make()
     if not isinstance(search, Search):
-        raise TypeError(f"make() must return a Search, got {search!r} of type {type(search).__name__}")
+        raise TypeError(f"make() must return a Search, got {described(search)}")
     kit = _Kit(make, num_params, num_generations, lower, upper, seed)
     with globals_untouched("the search"):
         kit.check_all()
@@ -168,10 +168,10 @@ class _Kit:
             candidates = search.ask(state, self.draw(generation))
             shape = (count, self.num_params)
             if not isinstance(candidates, np.ndarray) or (candidates.shape, candidates.dtype) != (shape, np.float64):
-                got = f"{candidates.dtype} {candidates.shape}" if isinstance(candidates, np.ndarray) else candidates
+                got = described(candidates)
                 raise ConformanceError("form", f"ask must return a float64 array of shape {shape}, got {got}")
             if not np.isfinite(candidates).all():
-                raise ConformanceError("form", f"candidates of generation {generation} are not finite: {candidates}")
+                raise ConformanceError("form", _not_finite(f"candidates of generation {generation}", candidates))
             state = search.tell(state, candidates, self.fitness(candidates))
 
     def _check_state(self, search: Search[Any], state: Any, generation: int) -> None:
@@ -187,15 +187,17 @@ class _Kit:
         for name in (name for name, is_wrong in wrong.items() if is_wrong):
             raise ConformanceError(
                 "form",
-                f"{name} of the state after {generation} generations is {getattr(state, name)!r}",
+                f"{name} of the state after {generation} generations is {described(getattr(state, name))}",
                 "tell of Search counts, and remembers the best: write learned, not tell",
             )
         if not (isinstance(spread, float) and math.isfinite(spread) and spread >= 0.0):
-            raise ConformanceError("form", f"spread must be a finite number of at least 0, got {spread!r}")
+            raise ConformanceError("form", f"spread must be a finite number of at least 0, got {described(spread)}")
         if not (isinstance(reasons, tuple) and all(isinstance(reason, str) for reason in reasons)):
-            raise ConformanceError("form", f"stop must return a tuple of names, got {reasons!r}")
+            raise ConformanceError("form", f"stop must return a tuple of names, got {described(reasons)}")
         if np.shape(recommended) != (self.num_params,):
-            raise ConformanceError("form", f"recommended must have shape ({self.num_params},), got {recommended!r}")
+            raise ConformanceError(
+                "form", f"recommended must have shape ({self.num_params},), got {described(recommended)}"
+            )
 
     def check_pure(self, turns: list[_Turn]) -> None:
         """All turns again, the last first, by one search that has seen other states before."""
@@ -313,14 +315,14 @@ class _Kit:
                 search.start(mean)
             except ValueError:
                 continue
-            message = f"start takes the mean {mean}; it must raise a ValueError"
+            message = f"start takes the mean {described(mean)}; it must raise a ValueError"
             raise ConformanceError("bad_numbers", message, "begin with checked_mean(mean)")
 
     def _check_finite(self, search: Search[Any], state: Any, what: str) -> None:
         tried = {"mean": state.mean, "best": state.best, "what is recommended": search.recommended(state)}
         for name, values in tried.items():
             if not np.isfinite(values).all():
-                raise ConformanceError("bad_numbers", f"after {what}, {name} is not finite: {values}")
+                raise ConformanceError("bad_numbers", f"after {what}, {_not_finite(name, values)}")
         if math.isnan(state.best_fitness) or not np.isfinite(search.ask(state, self.draw(0))).all():
             raise ConformanceError("bad_numbers", f"after {what}, the next candidates or best_fitness are not finite")
 
@@ -356,3 +358,8 @@ def _saved(state: SearchState) -> dict[str, Any]:
         raise ConformanceError(
             "round_trip", f"a state cannot be saved: {error}", "states hold arrays, numbers and states"
         ) from error
+
+
+def _not_finite(name: str, values: Any) -> str:
+    wrong = ~np.isfinite(values)
+    return f"{np.count_nonzero(wrong)} of {wrong.size} numbers of {name} are not finite"

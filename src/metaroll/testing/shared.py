@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from metaroll.checks import takes_arguments
 from metaroll.data.compare import first_difference, trees_equal
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import ConformanceError
@@ -20,18 +21,19 @@ _FILL = 77
 """Written over arrays: neither a usual observation, reward or parameter, nor a number that spreads as NaN does."""
 
 
-def check_factory(make: Any, form: str, example: str) -> None:
-    """Raise unless ``make`` can be called.
+def check_factory(make: Any, form: str, example: str, *arguments: Any) -> None:
+    """Raise unless ``make`` can be called with ``arguments``.
 
     Args:
         make: The argument of the kit.
         form: The required form.
         example: A call of the kit that is right.
+        arguments: What the kit calls it with.
 
     Raises:
         TypeError: It is something else.
     """
-    if not callable(make):
+    if not callable(make) or not takes_arguments(make, *arguments):
         raise TypeError(f"make must be {form}, got {make!r}: {example}")
 
 
@@ -130,12 +132,17 @@ def _values(a: Any, b: Any) -> str:
     arrays = [value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value for value in (a, b)]
     one, two = arrays
     if not (isinstance(one, np.ndarray) and isinstance(two, np.ndarray)):
-        return f"is {a!r}, and {b!r}"
+        return f"is {_plain(a)!r}, and {_plain(b)!r}"
     if one.dtype != two.dtype or one.shape != two.shape:
         return f"is {one.dtype} {one.shape}, and {two.dtype} {two.shape}"
     flat = [np.ascontiguousarray(value).reshape(-1) for value in arrays]
     differ = np.flatnonzero([x.tobytes() != y.tobytes() for x, y in zip(*flat, strict=True)])
     if not len(differ):
         return "differs"
-    place = int(differ[0])
-    return f"differs in {len(differ)} of {one.size} numbers, first {flat[0][place]!r} and {flat[1][place]!r}"
+    first = [_plain(values[differ[0]]) for values in flat]
+    return f"differs in {len(differ)} of {one.size} numbers, first {first[0]!r} and {first[1]!r}"
+
+
+def _plain(value: Any) -> Any:
+    """``value`` as Python writes it: 1.5, not np.float64(1.5)."""
+    return value.item() if isinstance(value, np.generic) else value

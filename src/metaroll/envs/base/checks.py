@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from metaroll.checks import described, takes_arguments
 from metaroll.data.compare import trees_equal
 from metaroll.data.data_format import iterate_leaves
 from metaroll.data.space_batches import action_row, empty_batch, flat_actions, take_rows
@@ -60,8 +61,9 @@ def check_slots(
         TypeError: ``make`` is not a function, or makes no slots.
         ValueError: There are fewer than two plans.
     """
-    if not callable(make):
-        raise TypeError(f"make must be a function from a number to Slots (lambda n: make_slots(env, n)), got {make!r}")
+    if not callable(make) or not takes_arguments(make, 1):
+        expected = "a function from a number to Slots (lambda n: make_slots(env, n))"
+        raise TypeError(f"make must be {expected}, got {described(make)}")
     plans = [RolloutPlan(i, (seed, 0, i)) for i in range(4)] if plans is None else list(plans)
     if len(plans) < 2:
         raise ValueError(f"plans must hold at least 2 plans, got {len(plans)}")
@@ -105,7 +107,7 @@ class _Kit:
     def __post_init__(self) -> None:
         slots = self.make(1)
         if not isinstance(slots, Slots):
-            raise TypeError(f"make(1) must return Slots, got {slots!r} of type {type(slots).__name__}")
+            raise TypeError(f"make(1) must return Slots, got {described(slots)}")
         self.spec, self.kind = slots.env_spec, slots.info.kind
         slots.close()
         if self.time_limit is None:
@@ -279,7 +281,8 @@ class _Kit:
             array = getattr(result, name)
             if not isinstance(array, np.ndarray) or array.shape != (num_slots,) or array.dtype != kind:
                 raise ConformanceError(
-                    "form", f"{name} must be an array of {kind.__name__} of shape ({num_slots},), got {array!r}"
+                    "form",
+                    f"{name} must be an array of {kind.__name__} of shape ({num_slots},), got {described(array)}",
                 )
         infos: Any = result.infos
         sizes = [len(values) for values in (infos.values() if isinstance(infos, Mapping) else [infos])]

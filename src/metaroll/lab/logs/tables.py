@@ -129,7 +129,8 @@ class LogTable:
             hint = "; write numbers with a point" if "," in text else ""
             if _STAMP.match(text.strip()):
                 hint = "; write seconds, or save time stamps in a .parquet or .npz file as such"
-            raise LogError(f"{self.place(row, column)}: {reprlib.repr(value)} is not a number{hint}") from None
+            shown = reprlib.repr(value.item() if isinstance(value, np.generic) else value)
+            raise LogError(f"{self.place(row, column)}: {shown} is not a number{hint}") from None
 
     def rows(self, names: Mapping[str, str]) -> int:
         """Number of rows of the columns ``names`` (name -> role), which must be equally long.
