@@ -151,10 +151,7 @@ def _begin(group: SeedGroup, folder: Path, changes: Mapping[str, Any]) -> Child:
     # When a run is resumed, an engine without a cluster drops the address itself.
     kept = {name: value for name, value in changes.items() if begins or (name, value) != ("ray_address", None)}
     nothing = "None" if begins else "none"
-    pairs = [
-        (flag_of(name), nothing if value is None else str(value))
-        for name, value in kept.items()
-    ]
+    pairs = [(flag_of(name), nothing if value is None else str(value)) for name, value in kept.items()]
     folder.mkdir(parents=True, exist_ok=True)
     arguments += [text for pair in pairs for text in pair]
     return Child("metaroll.lab.cli.main:main", arguments, folder / run_folder.LOG_FILE, _PROGRESS)
