@@ -6,8 +6,8 @@ These are ours, those of ``contrib``, and what is installed here.
 from __future__ import annotations
 
 import importlib
-import math
 import pkgutil
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -129,13 +129,6 @@ class Climber(Search[ClimberState]):
 class GeneratorOfItsOwn(Climber):
     def ask(self, state: ClimberState, generator: np.random.Generator) -> np.ndarray:
         return super().ask(state, np.random.default_rng())
-
-
-class AsksNaN(Climber):
-    def ask(self, state: ClimberState, generator: np.random.Generator) -> np.ndarray:
-        candidates = super().ask(state, generator)
-        candidates[0] = math.nan
-        return candidates
 
 
 class GlobalGenerator(Climber):
@@ -275,12 +268,13 @@ def test_planted_faults_are_named(kind: type[Climber]) -> None:
     before = np.random.get_state()
     with pytest.raises(ConformanceError, match=f"^{PLANTED[kind]}: ") as caught:
         check_search(kind)
-    assert caught.value.rule == PLANTED[kind]
+    assert caught.value.rule == PLANTED[kind] and not re.search(r"\bnp\.|\n", caught.value.seen), "plain and short"
     np.random.set_state(before)
 
 
 def test_candidates_beyond_the_bounds_are_named() -> None:
-    with pytest.raises(ConformanceError, match=r"^bounds: candidates of turn 0 leave the bounds \[-0.5, 0.5\]"):
+    match = r"^bounds: candidates of turn 0 leave the bounds \[-0.5, 0.5\]: -?[\d.]+ at \[\d, \d\]$"
+    with pytest.raises(ConformanceError, match=match):
         check_search(Climber, lower=-0.5, upper=0.5)
 
 
@@ -290,9 +284,5 @@ def test_a_correct_search_passes_and_wrong_arguments_are_errors() -> None:
         check_search(CMA())  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="must return a Search, got 3 of type int"):
         check_search(lambda: 3)  # type: ignore[arg-type, return-value]
-    with pytest.raises(
-        ConformanceError, match=r"^form: 4 of \d+ numbers of candidates of generation 0 are not finite$"
-    ):
-        check_search(AsksNaN)
     with pytest.raises(ValueError, match="num_generations"):
         check_search(Climber, num_generations=0)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from metaroll.checks import check_whole, described
+from metaroll.checks import check_whole, described, entry_text
 from metaroll.data.compare import trees_equal
 from metaroll.data.data_format import iterate_leaves, map_leaves, own_copy
 from metaroll.data.space_batches import check_elements, flatten_batch, stack_elements, take_rows
@@ -268,12 +268,16 @@ class _Kit:
         for path, leaf in iterate_leaves(rows):
             where = f"actions{list(path)}" if path else "actions"
             if leaf.dtype.kind == "f" and not np.isfinite(leaf).all():
-                raise ConformanceError("space", f"{where} are not finite: {leaf}")
+                wrong = entry_text(leaf[~np.isfinite(leaf)][0])
+                raise ConformanceError("space", f"{where} are not finite: the first such number is {wrong}")
         if not isinstance(space, gymnasium.spaces.Discrete):
             return
-        if rows.dtype.kind not in "iu" or (rows < 0).any() or (rows >= space.n).any():
-            message = f"choices must be whole numbers from 0 below {space.n}, got {rows.dtype} {rows}"
-            raise ConformanceError("space", message)
+        must = f"choices must be whole numbers from 0 below {space.n}"
+        if rows.dtype.kind not in "iu":
+            raise ConformanceError("space", f"{must}, got {described(rows)}")
+        outside = (rows < 0) | (rows >= space.n)
+        if outside.any():
+            raise ConformanceError("space", f"{must}, got {entry_text(rows[outside][0])}")
 
     def check_determinism(self, calls: list[_Call]) -> None:
         hint = "keep what changes in the state, and draw from the noise"

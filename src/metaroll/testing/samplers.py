@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from metaroll.checks import check_whole, described
+from metaroll.checks import check_whole
 from metaroll.data.compare import first_difference
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import ConformanceError
@@ -55,11 +55,11 @@ def check_sampler(
 
     Raises:
         ConformanceError: A promise is broken.
-        TypeError: ``make`` or ``sample`` is not a function.
+        TypeError: ``make`` or ``sample`` is not a function, or ``make`` returns ``None``.
         ValueError: ``num_workers`` is empty or holds a number below 1, or ``num_calls`` is below 2.
     """
     example = "check_sampler(lambda n: ParallelRolloutSampler(env, policy, n, min_rollouts=4, seed=0))"
-    check_factory(make, "a function that makes a sampler from a number of workers", example, 1)
+    check_factory(make, "a function that makes a sampler from a number of workers", example)
     if not callable(sample):
         raise TypeError(f"sample must be a function of the sampler, got {sample!r}")
     if not num_workers:
@@ -104,7 +104,7 @@ class _Kit:
         before = child_pids()
         sampler, copies, results = self.make(num_workers), [], []
         if sampler is None:
-            raise TypeError("make must return a sampler, got None")
+            raise TypeError(f"make({num_workers}) must return a sampler, got None")
         try:
             for _ in range(self.num_calls):
                 result = self.sample(sampler)
@@ -115,7 +115,7 @@ class _Kit:
                     results.append(result)
         except BaseException:
             if self.close is not None:
-                with contextlib.suppress(Exception):  # why it failed matters more
+                with contextlib.suppress(Exception):  # the error of the call is the one to report
                     self.close(sampler)
             raise
         if self.close is not None:
@@ -154,9 +154,7 @@ class _Kit:
     def check_form(self, calls: list[Any]) -> None:
         for number, result in enumerate(calls):
             if result is None or (isinstance(result, Sequence | Mapping) and not result):
-                raise ConformanceError(
-                    "form", f"call {number} returned {described(result)}", "each call returns something"
-                )
+                raise ConformanceError("form", f"call {number} returned {result!r}", "each call returns something")
 
     def check_calls(self, calls: list[Any]) -> None:
         alike = difference_of(_without_plans(calls[0]), _without_plans(calls[1])) is None

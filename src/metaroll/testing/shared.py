@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from metaroll.checks import takes_arguments
+from metaroll.checks import entry_text
 from metaroll.data.compare import first_difference, trees_equal
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import ConformanceError
@@ -21,19 +21,18 @@ _FILL = 77
 """Written over arrays: neither a usual observation, reward or parameter, nor a number that spreads as NaN does."""
 
 
-def check_factory(make: Any, form: str, example: str, *arguments: Any) -> None:
-    """Raise unless ``make`` can be called with ``arguments``.
+def check_factory(make: Any, form: str, example: str) -> None:
+    """Raise unless ``make`` can be called.
 
     Args:
         make: The argument of the kit.
         form: The required form.
         example: A call of the kit that is right.
-        arguments: What the kit calls it with.
 
     Raises:
         TypeError: It is something else.
     """
-    if not callable(make) or not takes_arguments(make, *arguments):
+    if not callable(make):
         raise TypeError(f"make must be {form}, got {make!r}: {example}")
 
 
@@ -107,7 +106,7 @@ def difference_of(a: Any, b: Any) -> str | None:
         return first_difference(a, b)
     if isinstance(a, Mapping) and isinstance(b, Mapping):
         if a.keys() != b.keys():
-            return f"there is {sorted(map(str, a))}, and {sorted(map(str, b))}"
+            return f"has entries in one case only: {sorted(map(str, a.keys() ^ b.keys()))}"
         return _first((f"[{key!r}]", a[key], b[key]) for key in a)
     if _is_sequence(a) and _is_sequence(b):
         if len(a) != len(b):
@@ -132,17 +131,13 @@ def _values(a: Any, b: Any) -> str:
     arrays = [value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value for value in (a, b)]
     one, two = arrays
     if not (isinstance(one, np.ndarray) and isinstance(two, np.ndarray)):
-        return f"is {_plain(a)!r}, and {_plain(b)!r}"
+        return f"is {entry_text(one)}, and {entry_text(two)}"
     if one.dtype != two.dtype or one.shape != two.shape:
         return f"is {one.dtype} {one.shape}, and {two.dtype} {two.shape}"
     flat = [np.ascontiguousarray(value).reshape(-1) for value in arrays]
     differ = np.flatnonzero([x.tobytes() != y.tobytes() for x, y in zip(*flat, strict=True)])
     if not len(differ):
         return "differs"
-    first = [_plain(values[differ[0]]) for values in flat]
-    return f"differs in {len(differ)} of {one.size} numbers, first {first[0]!r} and {first[1]!r}"
-
-
-def _plain(value: Any) -> Any:
-    """``value`` as Python writes it: 1.5, not np.float64(1.5)."""
-    return value.item() if isinstance(value, np.generic) else value
+    place = int(differ[0])
+    first, second = (entry_text(values[place]) for values in flat)
+    return f"differs in {len(differ)} of {one.size} numbers, first {first} and {second}"
