@@ -726,7 +726,7 @@ def test_other_training_tasks_are_refused(tmp_path: Path) -> None:
 def test_a_run_folder_is_not_overwritten_unless_asked(tmp_path: Path) -> None:
     run = tmp_path / "run"
     make_runner(run).train(1)
-    with pytest.raises(RunExistsError, match=r"run exists .*exist_ok=True.*another folder$"):
+    with pytest.raises(RunExistsError, match=r"run exists .*exist_ok=True.*another folder with run_dir="):
         make_runner(run).train(1)
     assert list(snapshots_of(run)) == [1]
     (run / "notes.txt").write_text("mine")

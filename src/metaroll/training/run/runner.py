@@ -195,7 +195,8 @@ class LocalRunner(RunnerServices):
         args = TrainArgs(n_epochs, batch_size, plot, store_paths, pause_for_plot)
         self._check_can_write(algo, args)
         self._fix_test_tasks(algo)  # may refuse them: before an old run is overwritten
-        self._store.begin(self._exist_ok, self._config)
+        with named_as({"run_dir": "run_dir"}):
+            self._store.begin(self._exist_ok, self._config)
         self._args, self._restored, self._origin = args, None, None
         self._callbacks.begin()
         self.save(0)  # from here on the run can be killed at any time

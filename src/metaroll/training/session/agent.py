@@ -94,7 +94,8 @@ def agent(
         values["policy"] = own_networks.name_given(options["policy"])
     if run_dir is not None:
         run_dir = check_path("run_dir", run_dir)
-        run_folder.refuse_existing(run_dir)
+        with named_as({"run_dir": "run_dir"}):
+            run_folder.refuse_existing(run_dir)
     name = name_given(env)
     name = name if tasks is None else posterior_name(name, check_path("tasks", tasks))
     return Agent._made(algo, EnvSource.of(name), values, run_dir)
