@@ -12,6 +12,7 @@ from gymnasium.spaces import Box
 import metaroll
 from metaroll import lab, policies, sims
 from metaroll.checks import (
+    check_flag,
     check_fraction,
     check_list,
     check_number,
@@ -89,6 +90,7 @@ def test_seeds_may_be_larger_than_counts():
 
 
 SPEC = EnvSpec(Box(-1.0, 1.0, (3,)), Box(-1.0, 1.0, (1,)))
+ROLLOUT = metaroll.StepSequence(rewards=np.ones(2), observations=np.zeros((3, 1)), actions=np.zeros((2, 1)))
 REWARD = sims.QuadrErr([1.0, 1.0], [1.0])
 MISTAKES = [
     (lambda wrong: metaroll.replay(wrong, None, None), "plan"),
@@ -185,3 +187,23 @@ def test_values_are_described_so_that_they_can_be_told_apart():
     assert described(np.int64(-3)) == "-3 of type int64" and described(np.float32(2.5)) == "2.5 of type float32"
     assert described(np.random.default_rng(0)) == "an object of type numpy.random.Generator"
     assert described(torch.Generator()) == "an object of type torch.Generator"
+
+
+FLAGS = [
+    (lambda wrong: metaroll.load("run", trust=wrong), "trust"),
+    (lambda wrong: metaroll.save_rollout(ROLLOUT, "r.npz", wrong), "overwrite"),
+    (lambda wrong: metaroll.save_rollouts([ROLLOUT], ".", overwrite=wrong), "overwrite"),
+    (lambda wrong: metaroll.LocalRunner(exist_ok=wrong), "exist_ok"),
+    (lambda wrong: metaroll.MetaEvaluator(allow_overlap=wrong), "allow_overlap"),
+]
+
+
+@pytest.mark.parametrize(("call", "argument"), FLAGS)
+def test_flags_that_permit_something_are_true_or_false(call, argument, tmp_path):
+    """A text is true in Python, so that ``trust="no"`` ran the code, and ``overwrite="False"`` wrote over a file."""
+    metaroll.save_rollout(ROLLOUT, "r.npz")
+    for wrong in ("no", "False", "", 0, 1, None, np.ones(1, bool)):
+        with pytest.raises(TypeError, match=rf"^{argument} must be True or False, got "):
+            call(wrong)
+    metaroll.save_rollout(ROLLOUT, "r.npz", overwrite=np.True_)
+    assert check_flag("x", np.False_) is False

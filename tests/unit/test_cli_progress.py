@@ -89,7 +89,7 @@ def test_brackets_in_the_name_of_an_environment_are_no_markup(terminal, tmp_path
     view = ConsoleView(Console(file=text, force_terminal=terminal, width=200, color_system=None))
     config = experiments.resolve("ppo", env, [], command="train") | {"env": "pend@runs/[bold]/[/x]"}
     algo = experiments.build({**config, "env": "CartPole-v1"}, None, (), env).algo
-    view.run_begins(config, algo, env, tmp_path / "[/y]", None)
+    view.new_run(config, algo, env, tmp_path / "[/y]", None)()
     with view.training(config) as display:
         display.on_epoch_end(SimpleNamespace(total_env_steps=10), 0, {})
     assert f"ppo on {config['env']}: " in text.getvalue()

@@ -30,7 +30,7 @@ from metaroll.data.folders import atomic_files
 from metaroll.data.folders.atomic_files import write_atomic, write_files
 from metaroll.data.recordings import load_rollout, load_rollouts, recordings_in, save_rollout, save_rollouts
 from metaroll.data.step_sequence import StepSequence
-from metaroll.errors import RecordingError
+from metaroll.errors import RecordingError, in_shell
 from metaroll.types import EnvSpec
 
 SUFFIXES = [".npz", ".csv", ".parquet"]
@@ -477,10 +477,12 @@ def test_paths_that_cannot_be_written_or_read(call: Callable[[], Any], error: ty
 
 
 def test_overwriting_is_asked_for(tmp_path: Path) -> None:
-    path = tmp_path / "r.npz"
+    path = tmp_path / "rollout_0.npz"
     save_rollout(make(), path)
     with pytest.raises(FileExistsError, match="pass overwrite=True"):
         save_rollout(make(5), path)
+    with in_shell(), pytest.raises(FileExistsError, match="pass overwrite=True"):
+        save_rollouts([make(5)], tmp_path)  # of a user's module that a command has imported
     assert rollouts_equal(load_rollout(path), make())
     save_rollout(make(5), path, overwrite=True)
     assert rollouts_equal(load_rollout(path), make(5))

@@ -326,6 +326,8 @@ def test_an_environment_itself_or_with_a_list_of_tasks_will_do():
     assert report.failed == []
     with pytest.raises(ValueError, match="num_steps must be an integer of at least 1, got 0"):
         check_task_env(Line, num_steps=0)
+    with pytest.raises(ValueError, match=r"^seed must be an integer of at least 0, got -1"):
+        check_task_env("pend", seed=-1)
     with pytest.raises(KeyError, match="there are environment, tasks"):
         report["speed"]
 

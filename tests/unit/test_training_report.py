@@ -321,6 +321,28 @@ def test_a_folder_without_a_run_is_refused(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("path", "error"),
+    [
+        ("notes.md", ValueError),
+        ("notes", ValueError),
+        ("folder", ValueError),
+        ("folder.html", IsADirectoryError),
+        ("", ValueError),
+        (3, TypeError),
+    ],
+)
+def test_only_pages_are_replaced(tmp_path, path, error):
+    write_pearl(tmp_path)
+    (tmp_path / "folder.html").mkdir()
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "notes.md").write_text("mine")
+    with pytest.raises(error, match=r"^path must .*(got|is a folder)"):
+        write_report(tmp_path, str(tmp_path / path) if path and isinstance(path, str) else path)
+    assert (tmp_path / "notes.md").read_text() == "mine" and not (tmp_path / "notes").exists()
+    assert write_report(tmp_path, tmp_path / "page.HTM").read_text() == write_report(tmp_path).read_text()
+
+
 def test_nothing_but_the_page_is_written(tmp_path):
     write_pearl(tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}

@@ -13,7 +13,7 @@ import pytest
 
 import metaroll
 from metaroll.envs.lookup.randomization import default_randomizer
-from metaroll.errors import DamagedFileError, DataError
+from metaroll.errors import DamagedFileError, DataError, UnknownNameError
 from metaroll.lab.cli.main import main
 from metaroll.lab.figures import plots
 from metaroll.lab.figures.plots import plot_robustness
@@ -189,6 +189,24 @@ def test_pictures_are_drawn_of_any_grid(tmp_path, sizes, episodes):
 def test_wrong_grids_are_named_before_anything_is_run(grid, error, about):
     with pytest.raises(error, match=about):
         robustness_map(policy_of("pend"), "pend", grid, num_episodes=2, max_steps=5)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "about"),
+    [
+        ({"training": {"pole_mass": (2, 1)}}, ValueError, r"^training\['pole_mass'\] must be .*, got \(2, 1\)"),
+        ({"training": {"pole_mass": 3}}, TypeError, r"^training\['pole_mass'\] must be .*, got 3 of type int"),
+        ({"training": {"pole_mass": (0.5, float("nan"))}}, ValueError, "pole_mass.*finite"),
+        ({"training": {"pole_mass": ("a", 2)}}, TypeError, "pole_mass.*number"),
+        ({"training": {"mass": (1, 2)}}, UnknownNameError, "in training"),
+        ({"training": [1, 2]}, TypeError, "^training must be"),
+        ({"seed": -1}, ValueError, "^seed must be an integer of at least 0, got -1"),
+        ({"seed": 1.5}, TypeError, "^seed must be an integer"),
+    ],
+)
+def test_wrong_ranges_and_seeds_are_named_before_anything_is_run(given, error, about):
+    with pytest.raises(error, match=about):
+        robustness_map(None, "pend", {"pole_mass": [1.0]}, **given)
 
 
 def test_the_command_measures_a_run(tmp_path, capsys, monkeypatch):

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from metaroll.checks import check_path, check_whole
+from metaroll.checks import check_flag, check_path, check_whole
 from metaroll.data.doors.budget import MAX_BYTES, Budget
 from metaroll.data.doors.plain_files import damage, open_plain, size_of
 from metaroll.data.folders.atomic_files import write_files
@@ -32,7 +32,7 @@ from metaroll.data.recording_files import (
 from metaroll.data.recording_format import from_recording, to_recording
 from metaroll.data.rollouts import listed_rollouts
 from metaroll.data.step_sequence import StepSequence
-from metaroll.errors import MetarollError, RecordingError, RunExistsError, command_text, option_text
+from metaroll.errors import MetarollError, RecordingError, RunExistsError, command_text, name_given
 
 __all__ = ["load_rollout", "load_rollouts", "save_rollout", "save_rollouts"]
 
@@ -67,12 +67,12 @@ def save_rollout(rollout: StepSequence, path: str | Path, overwrite: bool = Fals
         RecordingError: The file cannot carry something in the rollout, or cannot be written. It is as it was before.
         FileExistsError: The file exists.
     """
-    path = check_path("path", path, "file")
+    path, overwrite = check_path("path", path, "file"), check_flag("overwrite", overwrite)
     writer = _prepare(rollout, path.suffix)
     if not path.parent.is_dir():
         raise RecordingError(f"{path} cannot be written: there is no folder {path.parent}; make it first")
     if os.path.exists(path) and not overwrite:
-        raise FileExistsError(f"{path} exists already; choose another name, or pass {option_text('overwrite', True)}")
+        raise FileExistsError(f"{path} exists already; choose another name, or pass {_overwriting()}")
     if _is_pipe_or_device(path):
         raise RecordingError(f"{path} cannot be written: it is a pipe or a device, and would be replaced by a file")
     with _named(path):
@@ -125,6 +125,7 @@ def save_rollouts(
         ValueError: There is none, or no such kind of file.
     """
     folder, rollouts = check_path("folder", folder), listed_rollouts(rollouts)
+    overwrite = check_flag("overwrite", overwrite)
     if not rollouts:
         raise ValueError("rollouts must hold at least one StepSequence, got none")
     width = max(4, len(str(len(rollouts) - 1)))
@@ -132,8 +133,7 @@ def save_rollouts(
     old = [path for path in recordings_in(folder) if re.fullmatch(r"rollout_\d+", path.stem)]
     if old and not overwrite:
         raise FileExistsError(
-            f"{folder} holds {len(old)} rollouts already; choose another folder, or pass "
-            f"{option_text('overwrite', True)}"
+            f"{folder} holds {len(old)} rollouts already; choose another folder, or pass {_overwriting()}"
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -168,6 +168,11 @@ def load_rollouts(folder: str | Path, *, max_bytes: int = MAX_BYTES) -> list[Ste
     if not paths:
         raise RecordingError(f"there is no recorded rollout in {folder}: no file ends in {', '.join(_KINDS)}")
     return [load_rollout(path, max_bytes=max_bytes) for path in paths]
+
+
+def _overwriting() -> str:
+    """How to ask for it: the flag of a command that has one. Code of the user also runs inside the other commands."""
+    return name_given("overwrite") or "overwrite=True"
 
 
 def _kind(suffix: str) -> _Kind:

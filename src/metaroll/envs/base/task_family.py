@@ -270,6 +270,7 @@ class TaskFamily:
                 are, and draw tasks from the family's name even where there is ``drawn_as``: as runs of before
                 2026-11-28 have it.
         """
+        seed = check_seed("seed", seed)
         num_train = check_whole("num_train", self.num_train_tasks if num_train is None else num_train, 0)
         num_test = check_whole("num_test", self.num_test_tasks if num_test is None else num_test, 0)
         seed = check_seed("seed", seed)
