@@ -407,9 +407,16 @@ def test_the_newest_result_may_be_that_of_the_end_of_a_run(tmp_path, capsys):
     (folder / "summary.json").write_text(json.dumps(summary))
     (entry,) = listed(capsys, "runs", "--runs", str(tmp_path))["runs"]
     assert (entry["newest_return"], entry["newest_return_epoch"]) == (-18.2, TOTAL)
+    for epoch, newest in ((TOTAL, (-20.5, TOTAL)), (TOTAL - 1, (-18.2, TOTAL)), (TOTAL + 1, (-18.2, TOTAL))):
+        (folder / "evaluation.json").write_text(json.dumps({"epoch": epoch, "return_after": -20.5}))
+        (entry,) = listed(capsys, "runs", "--runs", str(tmp_path))["runs"]
+        assert (entry["newest_return"], entry["newest_return_epoch"]) == newest
     (folder / "summary.json").write_text(json.dumps({**summary, "epochs": TOTAL + 1}))  # of an earlier time
     (entry,) = listed(capsys, "runs", "--runs", str(tmp_path))["runs"]
     assert (entry["newest_return"], entry["newest_return_epoch"]) == (-4.0, 4)
+    untrained = make_run(tmp_path / "untrained", 0)
+    (untrained / "evaluation.json").write_text(json.dumps({"epoch": 0, "return_after": -99.0}))
+    assert states(capsys, tmp_path)["untrained"]["newest_return"] == -99.0
 
 
 def test_a_folder_of_runs_may_hold_what_is_none(capsys):
