@@ -18,9 +18,9 @@ import numpy as np
 
 import metaroll
 from metaroll import DomainParamUpdate, RolloutEngine, RolloutPlan, StepSequence
+from metaroll.configs import InferenceOptions
 from metaroll.lab import infer
 from metaroll.lab.report.inference_page import write_inference_page
-from metaroll.lab.results.inference_result import InferenceOptions
 
 ENV = "Hopper-v5"
 ROBOT = {"body_mass:torso": 2.5, "body_mass:thigh": 2.5, "geom_friction:*": 0.6, "dof_damping:*": 0.5}  # nobody knows

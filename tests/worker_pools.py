@@ -10,7 +10,7 @@ from metaroll.rollouts.workers.pool import SamplerPool
 
 
 class _SharedPool(SamplerPool):
-    """One that nobody stops to whom it was lent."""
+    """Does not stop when a borrower stops it."""
 
     def stop(self) -> None:
         pass
@@ -62,7 +62,7 @@ SHARED_POOLS = SharedPools()
 
 
 class _Lending(type):
-    """Makes of a call for a pool one of the shared ones, where that is the same but for its life."""
+    """A call returns a shared pool where that differs only in how long it lives."""
 
     def __call__(cls, num_workers: int, **options: Any) -> SamplerPool:
         asked = SamplerPool(num_workers, **options)  # its workers start with its first work
@@ -76,4 +76,4 @@ class _Lending(type):
 
 
 class LentPool(metaclass=_Lending):
-    """What stands for ``SamplerPool`` where pools are lent."""
+    """Stands in for ``SamplerPool`` where pools are lent."""

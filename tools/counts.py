@@ -255,8 +255,8 @@ COUNTS |= {
 MISSED = {
     "files": "tried: (1) merging modules of 90 lines or fewer that have at most one importer into that importer: "
     "there are 57; eight were read and none was merged (they are generated, named in users' files, loaded by a "
-    "registry, or a formula with its source); (2) counting what would be left if all 172 modules under 100 lines were "
-    "merged: 385 files, in a library that does more than the one that the review counted.",
+    "registry, or a formula with its source); (2) counting what would be left if all 172 modules (then) under 100 "
+    "lines were merged: 385 files, in a library that does more than the one that the review counted.",
     "classes": "tried: (1) one class instead of several: hill climbing, four epoch loops, nine setups and 25 "
     "description classes went in earlier parts, but the configs and contracts that replaced them are classes, too; "
     "(2) functions instead of classes without bases and `__init__`: there are 17, nearly all of them mixins. 267 "
@@ -264,7 +264,7 @@ MISSED = {
     "code tokens": "tried: (1) one implementation of each idea (perceptron, loop, memory, description, reader), one "
     "way to draw charts, and no functions that only tests used: this removed thousands of tokens, but contracts, "
     "views, tables of public names and declared state added as many; (2) a search for duplicates: its 203 pairs are "
-    "signatures of protocols and documented constructors. The excess is as large as all of `lab`, so only removing "
+    "signatures of protocols and documented constructors. The excess is larger than all of `lab`, so only removing "
     "features would meet the bound.",
     "code tokens of the core": "tried: (1) learners with configs, declared state and one loop: 62,207 tokens became "
     "46,695 (25 % fewer), but the code that they now share was added elsewhere: the conformance kits in `testing/` "
@@ -290,9 +290,9 @@ MISSED = {
     "30 of the files are entered for three calls or fewer, each a check or a notice; a third of all files belong to "
     "the display and the snapshot.",
     "moves to the first step": "tried: (1) resolving options in one pass, with former names replaced where files are "
-    "read: 1,340 became 1,021; (2) an `agent()` that builds nothing: 852, and a `learn` that does not resolve the "
-    "options again: 783. This was not kept, because errors in building would only appear in `learn`. With 112 files, "
-    "about 111 is the minimum.",
+    "read: 1,340 became 1,021 (checks of arguments that came later are moves, too); (2) an `agent()` that builds "
+    "nothing: 852, and a `learn` that does not resolve the options again: 783. This was not kept, because errors in "
+    "building would only appear in `learn`. With 112 files, about 111 is the minimum.",
     "files of a gradient step": "tried: (1) splitting a plain batch without `data_format.py`: 15 became 14; (2) "
     "products as partial functions of torch: still 14. The others are separate modules for good reasons (checks, "
     "seeding, replay, formulas).",

@@ -94,6 +94,11 @@ def described(value: Any) -> str:
     return f"an object of type {_type_name(type(value))}"
 
 
+def entry_text(value: Any) -> str:
+    """An entry of an array in a message: a plain Python value, or the first ones of a row."""
+    return reprlib.repr(value.tolist() if isinstance(value, np.ndarray | np.generic) else value)
+
+
 def _type_name(kind: type) -> str:
     """Its name; of another package with the public part of its module, since NumPy and torch have a Generator each."""
     module = kind.__module__.split(".")

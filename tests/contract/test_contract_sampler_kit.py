@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -324,6 +325,16 @@ class ClosesOnce(Honest):
         self.is_open = False
 
 
+class Fails(Honest):
+    """Neither samples nor closes."""
+
+    def sample(self) -> Any:
+        raise RuntimeError("no rollouts today")
+
+    def close(self) -> None:
+        raise AttributeError("pool")
+
+
 class LeavesAChild(Honest):
     children: ClassVar[list[subprocess.Popen[bytes]]] = []
 
@@ -363,7 +374,7 @@ def test_planted_faults_are_named(kind: type[Honest], monkeypatch: pytest.Monkey
     before = np.random.get_state()
     with pytest.raises(ConformanceError, match=f"^{PLANTED[kind]}: ") as caught:
         check_sampler(kind, expected=documented if kind is CountsFromOne else None)
-    assert caught.value.rule == PLANTED[kind]
+    assert caught.value.rule == PLANTED[kind] and not re.search(r"\bnp\.|\n", caught.value.seen), "plain and short"
     np.random.set_state(before)
 
 
@@ -375,6 +386,10 @@ def test_a_correct_sampler_passes_and_wrong_arguments_are_errors() -> None:
         check_sampler(3)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="sample must be a function of the sampler, got 'sample'"):
         check_sampler(Honest, "sample")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"make\(1\) must return a sampler, got None"):
+        check_sampler(lambda num_workers: None)
+    with pytest.raises(RuntimeError, match="no rollouts today"):
+        check_sampler(Fails)
     for numbers in ((), (0,)):
         with pytest.raises(ValueError, match="num_workers must"):
             check_sampler(Honest, num_workers=numbers)

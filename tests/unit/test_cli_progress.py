@@ -249,7 +249,7 @@ def test_the_time_left_is_right_and_goes_on_counting_within_an_epoch(amounts):
 
 
 def test_the_time_left_of_a_run_elsewhere_follows_from_its_epochs():
-    # The first epoch starts the workers: it does not count once there are others.
+    # The first epoch makes environments: it does not count once there are others.
     for seconds, left in (([], None), ([30.0], 90.0), ([30.0, 2.0, 4.0], 3.0), ([1.0] * 4, 0.0)):
         assert RunTiming.of_epochs(seconds, 4).run_left() == left
 

@@ -128,7 +128,7 @@ def test_a_missing_run_is_an_error_that_lists_those_nearby(tmp_path):
         find_run(runs / "pearl-point-robot-1" / "config.yaml")
 
 
-def test_a_run_without_its_configuration_is_no_misspelled_name(tmp_path):
+def test_a_run_without_its_configuration_is_not_taken_for_a_misspelled_name(tmp_path):
     for name in ("ppo-1", "ppo-2"):
         write_config(tmp_path / name, CONFIG)
         with take(tmp_path / name, RUN):

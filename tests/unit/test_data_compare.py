@@ -34,7 +34,7 @@ def test_equal_rollouts_are_equal_bit_for_bit() -> None:
 @pytest.mark.parametrize(
     ("changes", "name"),
     [
-        ({"rewards": np.array([-0.0, np.nan])}, "rewards: first at entry 0"),
+        ({"rewards": np.array([-0.0, np.nan])}, "rewards: first at entry 0: 0.0 and -0.0 (1"),
         ({"observations": np.zeros((3, 2))}, "observations: float32"),
         ({"observations": np.zeros((2, 2), dtype=np.float32)}, "observations: float32 (3, 2) and float32 (2, 2)"),
         ({"infos": {"y": np.arange(2)}}, "infos"),
@@ -43,7 +43,8 @@ def test_equal_rollouts_are_equal_bit_for_bit() -> None:
         ({"complete": False}, "done"),
         ({"truncated": [False, True]}, "terminated"),
         ({"done": [True, True]}, "rollout_bounds"),
-        ({"rollout_info": {"task": np.zeros(2)}}, "rollout_info"),
+        ({"rollout_info": {"task": np.zeros(2)}}, "rollout_info['task']: [1.0, 1.0] and [0.0, 0.0]"),
+        ({"rollout_info": {}}, "rollout_info: "),
         ({"data_format": "torch"}, "length, continuous, data_format"),
     ],
 )

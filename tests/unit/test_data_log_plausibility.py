@@ -340,7 +340,8 @@ def test_random_logs_of_gymnasiums_robots_have_no_findings_but_stops():
     hopper[0].observations[5:12, 6] = 10.0
     stuck = [one for one in check_log(hopper) if one.kind == "stuck"]
     assert [one.columns for one in stuck] == [("observation 6",)] and "exactly 10, its largest" in stuck[0].text
-    assert check_log([]) == []
+    with pytest.raises(ValueError, match="rollouts must hold at least one rollout, got none"):
+        check_log([])
 
 
 def test_the_command_prints_label_column_unit_range_and_findings(tmp_path, capsys):

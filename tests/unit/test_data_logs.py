@@ -230,6 +230,12 @@ def test_damaged_rows_are_named_by_row_and_column(tmp_path, changes, message):
         load_log(write_csv(tmp_path / "log.csv", columns), PLAIN)
 
 
+def test_text_of_an_npz_is_shown_as_it_is(tmp_path):
+    np.savez(tmp_path / "log.npz", **{**GOOD, "x": np.array(["0", "1", "a", "3", "4"])})
+    with pytest.raises(LogError, match=r"row 3, column 'x': 'a' is not a number"):
+        load_log(tmp_path / "log.npz", PLAIN)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

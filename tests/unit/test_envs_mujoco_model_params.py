@@ -122,6 +122,11 @@ def test_what_was_half_set_is_set_whole_by_the_next_call():
     modules = ("/mujoco/model_params.py",)
     values = {"body_mass:arm": 2.5, "dof_damping:hinge": 1.5, "geom_margin:ball": 0.1}
     env, nominal = Arm(), image(Arm().model)
+    for at in last_times(lambda: set_domain_params(Arm(), values), modules):  # the first call of an environment
+        new = Arm()
+        assert is_interrupted(lambda new=new: set_domain_params(new, values), at, modules)
+        set_domain_params(new, {})
+        assert image(new.model) == nominal, at
     for wanted, other in ((values, {}), ({}, values)):
         for before in (values, {}, other):
             set_domain_params(env, before)

@@ -327,6 +327,21 @@ def test_slots_whose_reset_was_interrupted_start_anew() -> None:
         assert shown(slots) == expected, at
 
 
+def test_a_reset_that_fails_again_and_again_makes_no_more_simulations(monkeypatch: pytest.MonkeyPatch) -> None:
+    slots, plans = make_slots("Hopper-v5", 2), [RolloutPlan(i, (4, 0, i)) for i in range(2)]
+    first = slots.reset(range(2), plans)
+
+    def fail(model: Any) -> None:
+        raise OSError("no constants")
+
+    for _ in range(3):
+        with monkeypatch.context() as patch, pytest.raises(OSError, match="no constants"):
+            patch.setattr(slots.simulator.rules, "constants", fail)
+            slots.reset(range(2), plans)
+        np.testing.assert_array_equal(slots.reset(range(2), plans), first)
+    assert len(slots.simulator._simulations) <= 4
+
+
 @pytest.mark.parametrize("count", [0, -1, 1.5, True])
 def test_wrong_number_of_threads(count: Any) -> None:
     with pytest.raises(ValueError, match="threads must be a whole number of at least 1"), physics_threads(count):

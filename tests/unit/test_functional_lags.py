@@ -93,6 +93,9 @@ def test_lags_of_rollouts_and_in_words():
     made = rollout(PendulumEnv(max_steps=400), lambda _: generator.uniform(-3.0, 3.0, size=1), seed=0)
     found = log_lag([made])
     assert found.steps == 0.0 and found.high < 0.3
+    for short in ([], [rollout(PendulumEnv(max_steps=207), lambda _: np.zeros(1), seed=0)]):
+        with pytest.raises(ValueError, match=r"rollouts must have at least 200 steps .*, got (0|199)$"):
+            log_lag(short)
     assert lag_text(Lag(0.0, 0.0, 0.05), 0.02) == "lag of commands: 0 steps (0 ms), 0 to 0.05 with 95 %"
     assert "2 steps (40 ms), 1.9 to 2.1 with 95 %; a simulator needs it too" in lag_text(Lag(2.0, 1.9, 2.1), 0.02)
     assert lag_text(Lag(0.5, 0.0, 4.0), None) == "lag of commands: not identifiable from this log (0 to 4 steps)"

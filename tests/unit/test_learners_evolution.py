@@ -11,6 +11,7 @@ import gymnasium
 import numpy as np
 import pytest
 
+import metaroll
 from metaroll.compat.constructors import CEM, CMAES
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.lookup.source import EnvSource
@@ -209,9 +210,11 @@ def test_of_three_starts_the_best_goes_on():
 
 
 @pytest.mark.parametrize("covariance", ["diagonal", "full"])
-def test_one_elite_is_warned_of(capsys, covariance):
-    cem_of(best_frac=0.25, covariance=covariance)
-    assert "best candidate has no deviation" in capsys.readouterr().err
+def test_training_with_one_elite_gives_one_warning(capsys, covariance):
+    metaroll.agent("cem", "CartPole-v1", population=4, best_frac=0.25, covariance=covariance, max_steps=5).learn(
+        epochs=1
+    )
+    assert capsys.readouterr().err.count("best candidate has no deviation") == 1
 
 
 def test_fitness_is_the_mean_of_the_worst_returns():

@@ -303,7 +303,7 @@ def test_a_last_choice_is_seen_one_hot():
         ("a", TypeError, "hidden_sizes must be a sequence .* got 'a'"),
     ],
 )
-def test_widths_that_are_none_are_refused(policy: Any, sizes: Any, error: type[Exception], text: str) -> None:
+def test_wrong_widths_are_refused(policy: Any, sizes: Any, error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         policy(SPEC, hidden_sizes=sizes)
 

@@ -93,6 +93,11 @@ def test_same_bits_serially_with_1_2_3_workers_and_in_replay(make_policy, pools)
     assert not rollouts_equal(rollouts[0], rollouts[3])
 
 
+def test_no_plans_prove_nothing():
+    with pytest.raises(ValueError, match="plans must hold at least one plan, got none"):
+        assert_worker_invariant(Drift, gaussian(), [])
+
+
 def test_contexts_of_plans_reach_the_policy_and_stay_exact(pools):
     rng = np.random.default_rng(0)
     given = [

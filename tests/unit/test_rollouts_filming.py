@@ -65,6 +65,15 @@ class Endless(Ending):
         return obs, reward + is_drawn, terminated and not is_drawn, truncated, info
 
 
+class Brief(Ending):
+    """Ends a step earlier where it is drawn."""
+
+    def reset(self, *, seed=None, options=None):
+        first = super().reset(seed=seed, options=options)
+        self.age = 0 if self.render_mode is None else 1
+        return first
+
+
 class Blind(Walk):
     def __init__(self) -> None:
         super().__init__(None)
@@ -167,13 +176,14 @@ def test_a_family_of_ours_is_drawn_in_its_task():
         (Blind, "Blind cannot be drawn: Blind has render_mode None, and 'rgb_array' is needed; give its constructor"),
         (Broken, r"Broken cannot be drawn on this machine: no screen, no library$"),
         (BrokenRobot, r"BrokenRobot cannot be drawn on this machine: no context; .* MuJoCo needs EGL or OSMesa"),
+        (Brief, "Brief does not repeat the rollout"),
         (Endless, "Endless does not repeat the rollout"),
         (Forgetful, r"Forgetful does not repeat the rollout .* must come from reset\(seed=...\)"),
     ],
 )
 def test_what_cannot_be_filmed_says_why(make, message):
     with pytest.raises(ValueError, match=message):
-        film(acted(make, steps=None if make is Endless else 5), make)
+        film(acted(make, steps=None if make in (Brief, Endless) else 5), make)
 
 
 def test_an_environment_without_pictures_is_refused_by_name():

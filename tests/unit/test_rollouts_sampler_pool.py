@@ -150,6 +150,25 @@ def test_work_that_kills_every_worker_ends_in_worker_lost():
         assert pool.run_map(double, [5]) == [10]
 
 
+def test_an_idle_worker_that_is_lost_while_another_works_starts_again_with_its_next_work(capsys):
+    def end_others(G, of_all):
+        for pid in {*of_all} - {os.getpid()}:
+            os.kill(pid, signal.SIGKILL)
+        time.sleep(0.3)
+        return os.getpid()
+
+    with in_shell(), SamplerPool(2) as pool:
+        before = pool.invoke_all(pids)
+        (alive,) = pool.run_map(end_others, [before])
+        lost = before.index(*{*before} - {alive})
+        text = capsys.readouterr().err
+        assert text.startswith(f"worker {lost} was lost: ") and "; a new one starts with its next work. " in text
+        assert "--num-workers" in text  # SIGKILL: too little memory, perhaps
+        assert pool.run_map(double, [1, 2, 3]) == [2, 4, 6]
+        now = pool.invoke_all(pids)
+        assert now[before.index(alive)] == alive and now[lost] != before[lost]
+
+
 def test_a_worker_killed_while_idle_is_replaced(capsys):
     with SamplerPool(2) as pool:
         for pid in pool.invoke_all(pids):

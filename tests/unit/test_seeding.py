@@ -90,7 +90,7 @@ def test_as_generator():
         (as_torch_generator, np.random.default_rng(0), TypeError),
     ],
 )
-def test_what_is_no_generator_is_refused(convert, given, error):
+def test_other_things_than_generators_are_refused(convert, given, error):
     with pytest.raises(error, match=r"generator must be a .* or None, got"):
         convert(given)
     with pytest.raises(TypeError, match=r"write torch\.Generator\(\)\.manual_seed\(3\)"):

@@ -164,6 +164,8 @@ def test_distributions_of_a_randomizer_are_adapted_by_name():
         randomizer.add_domain_params(NormalDomainParam("mass", 1.0, 0.1))
     with pytest.raises(TypeError, match="params must"):
         randomizer.add_domain_params({"mass": 1.0})  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"params must .*, got \[UniformDomainParam.*\]; .*without the list"):
+        DomainRandomizer([MASS])  # type: ignore[arg-type]
     extra = [NormalDomainParam("a", 0.0, 1.0), NormalDomainParam("b", 0.0, 1.0)]
     randomizer.add_domain_params(*extra, dp_mapping={0: ("b", "mean")})
     assert randomizer.names == ["mass", "length", "b"]

@@ -329,10 +329,7 @@ def test_the_command_infers_and_says_what_comes_next(tmp_path, capsys) -> None:
         (["pend", "--data", "LOG", "--param", "pole_mas=1:2"], "pole_mass"),
         (["pend", "--data", "LOG", "--param", "pole_mass=2:1"], "param must .*NAME=LOW:HIGH"),
         (["pend", "--data", "LOG", "--hold-out", "3"], "--hold-out must"),
-        *(
-            (["pend", "--data", "LOG", "--num-simulations", number], "--num-simulations must .*120 in 4 rounds")
-            for number in ("5", "60")
-        ),
+        (["pend", "--data", "LOG", "--num-simulations", "60"], "--num-simulations must .*120 in 4 rounds"),
         (["Pendulum-v1", "--data", "LOG"], "Pendulum-v1 .*ranges"),
         (["pendd", "--data", "LOG"], "environment 'pendd'"),
     ],

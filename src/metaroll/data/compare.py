@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from metaroll.checks import entry_text
 from metaroll.data.data_format import tensor_to_array
 from metaroll.data.step_storage import FLAGS, StepStorage
 
@@ -74,7 +75,7 @@ def first_difference(a: StepStorage, b: StepStorage, compare_info: bool = True) 
     if not _finals_equal(a, b):
         return "final entries of the sub-rollouts"
     if compare_info and not trees_equal(a.rollout_info, b.rollout_info):
-        return f"rollout_info: {a.rollout_info!r} and {b.rollout_info!r}"
+        return _info_difference(a.rollout_info, b.rollout_info)
     return None
 
 
@@ -96,6 +97,13 @@ def _finals_equal(a: StepStorage, b: StepStorage) -> bool:
     return True
 
 
+def _info_difference(a: Any, b: Any, path: str = "") -> str:
+    if isinstance(a, Mapping) and isinstance(b, Mapping) and a.keys() == b.keys():
+        key = next(key for key in a if not trees_equal(a[key], b[key]))
+        return _info_difference(a[key], b[key], f"{path}[{key!r}]")
+    return f"rollout_info{path}: {entry_text(a)} and {entry_text(b)}"
+
+
 def _describe(a: Any, b: Any) -> str:
     if type(a) is not type(b) or not isinstance(a, np.ndarray):
         return "values or structure differ"
@@ -104,4 +112,5 @@ def _describe(a: Any, b: Any) -> str:
     if a.dtype.hasobject:
         return "objects differ"
     rows = [i for i in range(len(a)) if a[i].tobytes() != b[i].tobytes()]
-    return f"first at entry {rows[0]}: {a[rows[0]]!r} and {b[rows[0]]!r} ({len(rows)} of {len(a)} entries differ)"
+    first, second = entry_text(a[rows[0]]), entry_text(b[rows[0]])
+    return f"first at entry {rows[0]}: {first} and {second} ({len(rows)} of {len(a)} entries differ)"

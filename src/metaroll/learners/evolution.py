@@ -467,9 +467,12 @@ class CEM(SearchLearner[CEMLearnerConfig]):
     elitism = ConfigField[bool]()
 
     def _make_search(self) -> Search[Any]:
-        if self.n_best == 1:
-            _LOG.warning("a single best candidate has no deviation: only the extra noise explores, and it decays")
         return parts_of(CEMSearch, vars(self.config))
+
+    def train(self, runner: Runner) -> float | None:
+        if self.n_best == 1:  # not in the constructor: an agent creates the learner once more for its run
+            _LOG.warning("a single best candidate has no deviation: only the extra noise explores, and it decays")
+        return super().train(runner)
 
     @property
     def n_best(self) -> int:

@@ -214,8 +214,9 @@ class DomainRandomizer(RandomDomains):
         taken = set(self.names)
         for param in params:
             if not isinstance(param, DomainParam):
+                hint = "; give them one by one, without the list" if isinstance(param, list | tuple) else ""
                 raise TypeError(
-                    f"params must be DomainParams such as NormalDomainParam('mass', 1.0, 0.1), got {param!r}"
+                    f"params must be DomainParams such as NormalDomainParam('mass', 1.0, 0.1), got {param!r}{hint}"
                 )
             if wanted is not None and wanted.isdisjoint(param.names):
                 continue

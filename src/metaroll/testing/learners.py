@@ -74,7 +74,9 @@ def check_learner(
 
     Args:
         make: Makes the learner from a seed, with its own networks and generators; its tasks must be the same for
-            all seeds.
+            all seeds. That it uses the seed cannot be checked, since there are learners that draw nothing: if yours
+            does draw, ``resume`` cannot notice initial values or generators that ``state_dict`` lacks, unless
+            another seed gives others.
         env: The environment for the learner: see ``LocalRunner.setup``.
         make_evaluator: Makes the evaluator of the runs; ``None`` means what suits the learner.
         num_epochs: Epochs of a whole run; all that a learner does must happen within them.
@@ -106,7 +108,7 @@ class _Outcome:
 
     state: Any
     buffers: Any
-    metrics: list[Any]
+    metrics: dict[str, Any]
     env_steps: int
     policies: dict[str, Any]
 
@@ -309,13 +311,12 @@ class _Kit:
     def _outcome(self, runner: LocalRunner, folder: Path) -> _Outcome:
         """The final state of ``runner``, in copies."""
         learner = runner.algo
-        rows = [row for row in read_metrics(folder) if row["phase"] != "time"]
         state, buffers = own_copy(learner.state_dict()), own_copy(learner.buffers_state_dict())
         policies = {"policy": learner.policy, "exploration_policy": learner.exploration_policy}
         if learner.info.adapts:  # after the state was taken: it may draw from generators of the learner
             policies["get_exploration_policy()"] = learner.get_exploration_policy()
         acting = {name: _acts_of(policy, self.spec) for name, policy in policies.items()}
-        return _Outcome(state, buffers, rows, runner.total_env_steps, acting)
+        return _Outcome(state, buffers, _metrics_of(folder), runner.total_env_steps, acting)
 
     def explain(self, whole: _Outcome, folder: Path) -> None:
         """Raise with the promise that makes two runs differ, which is one of several."""
@@ -380,6 +381,20 @@ class _Kit:
                     f"{value} in {name} of training data leaves NaN in state_dict(){path}",
                     "raise an InvalidValueError before a step is taken, or leave such data out",
                 )
+
+
+def _metrics_of(folder: Path) -> dict[str, Any]:
+    """The logged numbers of a run, without measured times, by names that say which number differs."""
+    numbers: dict[str, Any] = {}
+    names = []
+    for row in read_metrics(folder):
+        if row["phase"] != "time":
+            task = "" if row["task"] is None else f" in task {row['task']}"
+            name = f"{row['metric']} ({row['phase']}{task}, epoch {row['iteration'] + 1})"
+            key = name + " again" * names.count(name)  # a learner may log it twice
+            names.append(name)
+            numbers |= {key: row["value"], f"env_steps of {key}": row["env_steps"]}
+    return {**numbers, "order": names}
 
 
 def _parameters(learner: Any) -> np.ndarray | None:

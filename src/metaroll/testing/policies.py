@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from metaroll.checks import check_whole
+from metaroll.checks import check_whole, described, entry_text
 from metaroll.data.compare import trees_equal
 from metaroll.data.data_format import iterate_leaves, map_leaves, own_copy
 from metaroll.data.space_batches import check_elements, flatten_batch, stack_elements, take_rows
@@ -235,10 +235,10 @@ class _Kit:
             raise ConformanceError("form", f"noise_dim and noise_kind are {info.noise_dim!r}, {info.noise_kind!r}")
         flat = self.policy.acting_parameters()
         if not isinstance(flat, np.ndarray) or flat.ndim != 1 or flat.dtype.kind != "f":
-            raise ConformanceError("form", f"acting_parameters must return floats of shape (P,), got {flat!r}")
+            raise ConformanceError("form", f"acting_parameters must return floats of shape (P,), got {described(flat)}")
         for step, call in enumerate(calls):
             if not isinstance(call.infos, Mapping):
-                raise ConformanceError("form", f"infos must be a dict of arrays, got {call.infos!r}")
+                raise ConformanceError("form", f"infos must be a dict of arrays, got {described(call.infos)}")
             self._check_rows_of("the next state", call.after, self.num_rows)
             self._check_rows_of("infos", call.infos, self.num_rows)
             if call.after.keys() != calls[0].state.keys():
@@ -253,7 +253,7 @@ class _Kit:
 
     def _check_rows_of(self, name: str, rows: Any, count: int) -> None:
         if not isinstance(rows, Mapping):
-            raise ConformanceError("form", f"{name} must be a dict of arrays, got {rows!r}")
+            raise ConformanceError("form", f"{name} must be a dict of arrays, got {described(rows)}")
         for key, value in rows.items():
             if not isinstance(value, np.ndarray) or value.shape[:1] != (count,):
                 got = value.shape if isinstance(value, np.ndarray) else type(value).__name__
@@ -268,12 +268,16 @@ class _Kit:
         for path, leaf in iterate_leaves(rows):
             where = f"actions{list(path)}" if path else "actions"
             if leaf.dtype.kind == "f" and not np.isfinite(leaf).all():
-                raise ConformanceError("space", f"{where} are not finite: {leaf}")
+                wrong = entry_text(leaf[~np.isfinite(leaf)][0])
+                raise ConformanceError("space", f"{where} are not finite: the first such number is {wrong}")
         if not isinstance(space, gymnasium.spaces.Discrete):
             return
-        if rows.dtype.kind not in "iu" or (rows < 0).any() or (rows >= space.n).any():
-            message = f"choices must be whole numbers from 0 below {space.n}, got {rows.dtype} {rows}"
-            raise ConformanceError("space", message)
+        must = f"choices must be whole numbers from 0 below {space.n}"
+        if rows.dtype.kind not in "iu":
+            raise ConformanceError("space", f"{must}, got {described(rows)}")
+        outside = (rows < 0) | (rows >= space.n)
+        if outside.any():
+            raise ConformanceError("space", f"{must}, got {entry_text(rows[outside][0])}")
 
     def check_determinism(self, calls: list[_Call]) -> None:
         hint = "keep what changes in the state, and draw from the noise"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -54,7 +55,7 @@ def check_sampler(
 
     Raises:
         ConformanceError: A promise is broken.
-        TypeError: ``make`` or ``sample`` is not a function.
+        TypeError: ``make`` or ``sample`` is not a function, or ``make`` returns ``None``.
         ValueError: ``num_workers`` is empty or holds a number below 1, or ``num_calls`` is below 2.
     """
     example = "check_sampler(lambda n: ParallelRolloutSampler(env, policy, n, min_rollouts=4, seed=0))"
@@ -102,6 +103,8 @@ class _Kit:
         """Copies of the results of each call."""
         before = child_pids()
         sampler, copies, results = self.make(num_workers), [], []
+        if sampler is None:
+            raise TypeError(f"make({num_workers}) must return a sampler, got None")
         try:
             for _ in range(self.num_calls):
                 result = self.sample(sampler)
@@ -110,9 +113,13 @@ class _Kit:
                     overwrite(result)
                 else:
                     results.append(result)
-        finally:
+        except BaseException:
             if self.close is not None:
-                self._close(self.close, sampler)
+                with contextlib.suppress(Exception):  # the error of the call is the one to report
+                    self.close(sampler)
+            raise
+        if self.close is not None:
+            self._close(self.close, sampler)
         for number, result in enumerate(results):
             difference = difference_of(copies[number], result)
             if difference is not None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from metaroll.checks import check_whole
+from metaroll.checks import check_whole, described, entry_text
 from metaroll.data.compare import trees_equal
 from metaroll.errors import ConformanceError
 from metaroll.functional.search.base import Search, SearchState, restored_search
@@ -168,10 +168,11 @@ class _Kit:
             candidates = search.ask(state, self.draw(generation))
             shape = (count, self.num_params)
             if not isinstance(candidates, np.ndarray) or (candidates.shape, candidates.dtype) != (shape, np.float64):
-                got = f"{candidates.dtype} {candidates.shape}" if isinstance(candidates, np.ndarray) else candidates
-                raise ConformanceError("form", f"ask must return a float64 array of shape {shape}, got {got}")
+                message = f"ask must return a float64 array of shape {shape}, got {described(candidates)}"
+                raise ConformanceError("form", message)
             if not np.isfinite(candidates).all():
-                raise ConformanceError("form", f"candidates of generation {generation} are not finite: {candidates}")
+                where = _first_entry(candidates, ~np.isfinite(candidates))
+                raise ConformanceError("form", f"candidates of generation {generation} are not finite: {where}")
             state = search.tell(state, candidates, self.fitness(candidates))
 
     def _check_state(self, search: Search[Any], state: Any, generation: int) -> None:
@@ -187,15 +188,16 @@ class _Kit:
         for name in (name for name, is_wrong in wrong.items() if is_wrong):
             raise ConformanceError(
                 "form",
-                f"{name} of the state after {generation} generations is {getattr(state, name)!r}",
+                f"{name} of the state after {generation} generations is {described(getattr(state, name))}",
                 "tell of Search counts, and remembers the best: write learned, not tell",
             )
         if not (isinstance(spread, float) and math.isfinite(spread) and spread >= 0.0):
-            raise ConformanceError("form", f"spread must be a finite number of at least 0, got {spread!r}")
+            raise ConformanceError("form", f"spread must be a finite number of at least 0, got {described(spread)}")
         if not (isinstance(reasons, tuple) and all(isinstance(reason, str) for reason in reasons)):
             raise ConformanceError("form", f"stop must return a tuple of names, got {reasons!r}")
         if np.shape(recommended) != (self.num_params,):
-            raise ConformanceError("form", f"recommended must have shape ({self.num_params},), got {recommended!r}")
+            message = f"recommended must have shape ({self.num_params},), got {described(recommended)}"
+            raise ConformanceError("form", message)
 
     def check_pure(self, turns: list[_Turn]) -> None:
         """All turns again, the last first, by one search that has seen other states before."""
@@ -313,14 +315,15 @@ class _Kit:
                 search.start(mean)
             except ValueError:
                 continue
-            message = f"start takes the mean {mean}; it must raise a ValueError"
+            message = f"start takes the mean {entry_text(mean)}; it must raise a ValueError"
             raise ConformanceError("bad_numbers", message, "begin with checked_mean(mean)")
 
     def _check_finite(self, search: Search[Any], state: Any, what: str) -> None:
         tried = {"mean": state.mean, "best": state.best, "what is recommended": search.recommended(state)}
         for name, values in tried.items():
             if not np.isfinite(values).all():
-                raise ConformanceError("bad_numbers", f"after {what}, {name} is not finite: {values}")
+                where = _first_entry(values, ~np.isfinite(values))
+                raise ConformanceError("bad_numbers", f"after {what}, {name} is not finite: {where}")
         if math.isnan(state.best_fitness) or not np.isfinite(search.ask(state, self.draw(0))).all():
             raise ConformanceError("bad_numbers", f"after {what}, the next candidates or best_fitness are not finite")
 
@@ -330,15 +333,16 @@ class _Kit:
         for number, turn in enumerate(turns):
             recommended = search.recommended(turn.after)
             for name, values in (("candidates", turn.candidates), ("what is recommended", recommended)):
-                if (values < self.lower).any() or (values > self.upper).any():
-                    message = f"{name} of turn {number} leave the bounds [{self.lower}, {self.upper}]: {values}"
-                    raise ConformanceError("bounds", message)
+                outside = (values < self.lower) | (values > self.upper)
+                if outside.any():
+                    message = f"{name} of turn {number} leave the bounds [{self.lower}, {self.upper}]"
+                    raise ConformanceError("bounds", f"{message}: {_first_entry(values, outside)}")
             best = max(best, float(turn.fitness.max()))
             if turn.after.best_fitness != best or float(self.fitness(turn.after.best)) != best:
                 raise ConformanceError(
                     "best",
                     f"the best fitness so far is {best} after turn {number}, and the state has "
-                    f"{turn.after.best_fitness} for {turn.after.best}",
+                    f"{turn.after.best_fitness} for {entry_text(turn.after.best)}",
                 )
         begun, ended = (float(self.fitness(row)) for row in (self.mean, search.recommended(turns[-1].after)))
         if not ended > begun:
@@ -347,6 +351,12 @@ class _Kit:
                 f"after {len(turns)} generations what is recommended has fitness {ended}, and the start had {begun}",
                 "more fitness is better; settings with small steps need more of num_generations",
             )
+
+
+def _first_entry(values: Any, wrong: np.ndarray) -> str:
+    """The first wrong entry of an array, with its place; ``wrong`` marks these entries."""
+    place = tuple(np.argwhere(wrong)[0].tolist())
+    return f"{entry_text(np.asarray(values)[place])} at {list(place)}"
 
 
 def _saved(state: SearchState) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from metaroll.checks import entry_text
 from metaroll.data.compare import first_difference, trees_equal
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import ConformanceError
@@ -105,7 +106,7 @@ def difference_of(a: Any, b: Any) -> str | None:
         return first_difference(a, b)
     if isinstance(a, Mapping) and isinstance(b, Mapping):
         if a.keys() != b.keys():
-            return f"there is {sorted(map(str, a))}, and {sorted(map(str, b))}"
+            return f"has entries in one case only: {sorted(map(str, a.keys() ^ b.keys()))}"
         return _first((f"[{key!r}]", a[key], b[key]) for key in a)
     if _is_sequence(a) and _is_sequence(b):
         if len(a) != len(b):
@@ -130,7 +131,7 @@ def _values(a: Any, b: Any) -> str:
     arrays = [value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value for value in (a, b)]
     one, two = arrays
     if not (isinstance(one, np.ndarray) and isinstance(two, np.ndarray)):
-        return f"is {a!r}, and {b!r}"
+        return f"is {entry_text(one)}, and {entry_text(two)}"
     if one.dtype != two.dtype or one.shape != two.shape:
         return f"is {one.dtype} {one.shape}, and {two.dtype} {two.shape}"
     flat = [np.ascontiguousarray(value).reshape(-1) for value in arrays]
@@ -138,4 +139,5 @@ def _values(a: Any, b: Any) -> str:
     if not len(differ):
         return "differs"
     place = int(differ[0])
-    return f"differs in {len(differ)} of {one.size} numbers, first {flat[0][place]!r} and {flat[1][place]!r}"
+    first, second = (entry_text(values[place]) for values in flat)
+    return f"differs in {len(differ)} of {one.size} numbers, first {first} and {second}"

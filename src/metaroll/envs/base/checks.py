@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from metaroll.checks import described
 from metaroll.data.compare import trees_equal
 from metaroll.data.data_format import iterate_leaves
 from metaroll.data.space_batches import action_row, empty_batch, flat_actions, take_rows
@@ -16,6 +17,8 @@ from metaroll.errors import ConformanceError
 from metaroll.types import RolloutPlan, Slots, SlotStep
 
 __all__ = ["check_slots"]
+
+_EXAMPLE = "for an environment: check_slots(lambda n: make_slots(env, n))"
 
 
 def check_slots(
@@ -32,6 +35,8 @@ def check_slots(
     - ``form``: shapes and types of what ``reset`` and ``step`` return.
     - ``seed``: a plan without a seed is refused.
     - ``determinism``: equal plans give equal rollouts, bitwise identical.
+    - ``numbers``: neither a part of the observations nor the rewards are NaN throughout, which would make the
+      comparisons of the other promises empty.
     - ``memory``: what was returned never changes afterwards, and changing it changes nothing inside.
     - ``actions``: the actions handed in are not changed.
     - ``history``: a rollout does not depend on what its slot did before.
@@ -61,13 +66,14 @@ def check_slots(
         ValueError: There are fewer than two plans.
     """
     if not callable(make):
-        raise TypeError(f"make must be a function from a number to Slots (lambda n: make_slots(env, n)), got {make!r}")
+        raise TypeError(f"make must be a function from a number to Slots, got {make!r}; {_EXAMPLE}")
     plans = [RolloutPlan(i, (seed, 0, i)) for i in range(4)] if plans is None else list(plans)
     if len(plans) < 2:
         raise ValueError(f"plans must hold at least 2 plans, got {len(plans)}")
     kit = _Kit(make, plans, num_steps, time_limit, seed)
     kit.check_seed()
     reference = kit.check_determinism()
+    kit.check_numbers(reference)
     kit.check_memory()
     kit.check_history(reference)
     kit.check_neighbors(reference)
@@ -103,7 +109,10 @@ class _Kit:
     seed: int
 
     def __post_init__(self) -> None:
-        slots = self.make(1)
+        try:
+            slots = self.make(1)
+        except TypeError as error:  # most often the class of an environment, which takes no number
+            raise TypeError(f"make(1) must return Slots, got the error {error!s}; {_EXAMPLE}") from error
         if not isinstance(slots, Slots):
             raise TypeError(f"make(1) must return Slots, got {slots!r} of type {type(slots).__name__}")
         self.spec, self.kind = slots.env_spec, slots.info.kind
@@ -131,6 +140,18 @@ class _Kit:
         first, again = ([self._roll([i])[0] for i in self.everyone] for _ in range(2))
         _compare(first, again, "determinism", "the same plan gives another rollout in new slots")
         return first
+
+    def check_numbers(self, reference: list[_Record]) -> None:
+        parts: dict[str, list[np.ndarray]] = {}
+        for record in reference:
+            parts.setdefault("rewards", []).append(np.asarray(record.rewards))
+            for observation in record.observations:
+                for path, leaf in iterate_leaves(observation):
+                    name = f"observations{list(path)}" if path else "observations"
+                    parts.setdefault(name, []).append(np.asarray(leaf))
+        for name, arrays in parts.items():
+            if any(array.size for array in arrays) and all(map(_all_nan, arrays)):
+                raise ConformanceError("numbers", f"{name} are NaN in every step of every rollout")
 
     def check_memory(self) -> None:
         kept: list[tuple[Any, Any]] = []
@@ -279,7 +300,8 @@ class _Kit:
             array = getattr(result, name)
             if not isinstance(array, np.ndarray) or array.shape != (num_slots,) or array.dtype != kind:
                 raise ConformanceError(
-                    "form", f"{name} must be an array of {kind.__name__} of shape ({num_slots},), got {array!r}"
+                    "form",
+                    f"{name} must be an array of {kind.__name__} of shape ({num_slots},), got {described(array)}",
                 )
         infos: Any = result.infos
         sizes = [len(values) for values in (infos.values() if isinstance(infos, Mapping) else [infos])]
@@ -291,7 +313,9 @@ class _Kit:
         leaves = dict(iterate_leaves(observations))
         if leaves.keys() != wanted.keys():
             raise ConformanceError(
-                "form", f"{method} must return observations with the parts of the space, got {leaves}"
+                "form",
+                f"{method} must return observations with the parts {list(map(list, wanted))} of the space, got "
+                f"{list(map(list, leaves))}",
             )
         for path, leaf in leaves.items():
             if not isinstance(leaf, np.ndarray) or leaf.shape != wanted[path].shape:
@@ -300,6 +324,10 @@ class _Kit:
                 raise ConformanceError(
                     "form", f"{method} must return observations of shape {wanted[path].shape}{part}, got {got}"
                 )
+
+
+def _all_nan(array: np.ndarray) -> bool:
+    return array.dtype.kind == "f" and bool(np.isnan(array).all())
 
 
 def _info_row(infos: Any, slot: int) -> dict[str, Any]:

@@ -167,7 +167,7 @@ class RunTiming:
         for name, spent in self._spent.items():
             self._means.setdefault(name, _Mean()).values.append(spent)
         if self._num_seen == 1:
-            self._other.values.clear()  # the first epoch starts workers and makes environments
+            self._other.values.clear()  # the first epoch makes environments
         self._other.values.append(max(0.0, seconds - known))
         self.epoch, self._epoch_began, self._spent = self.epoch + 1, now, {}
         self._num_seen += 1

@@ -10,7 +10,7 @@ from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.base.env_state import time_step_of
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import DataError, RolloutError, ShapeError
-from metaroll.lab.logs.lags import lag_text, log_lag
+from metaroll.lab.logs.lags import lag_of_log, lag_text
 from metaroll.lab.logs.plausibility import check_log
 from metaroll.lab.logs.series.lags import Lag
 from metaroll.lab.logs.timing import gaps_text
@@ -56,6 +56,6 @@ def random_rollouts(env: Any) -> list[StepSequence]:
 def lag_of(rollouts: Sequence[StepSequence]) -> Lag | None:
     """The lag of commands; ``None`` if observations or actions are not numeric."""
     try:
-        return log_lag(rollouts)
+        return lag_of_log(rollouts)
     except (DataError, ShapeError):
         return None

@@ -9,9 +9,9 @@ import numpy as np
 from metaroll.data.rollouts import listed_rollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import DataError
-from metaroll.lab.logs.series.lags import Lag, estimate_lag
+from metaroll.lab.logs.series.lags import FEWEST_STEPS, Lag, compared_steps, estimate_lag
 
-__all__ = ["lag_text", "log_lag"]
+__all__ = ["lag_of_log", "lag_text", "log_lag"]
 
 
 def log_lag(rollouts: Sequence[StepSequence], seed: int = 0) -> Lag:
@@ -23,12 +23,22 @@ def log_lag(rollouts: Sequence[StepSequence], seed: int = 0) -> Lag:
 
     Raises:
         TypeError: ``rollouts`` is not a list of rollouts.
+        ValueError: There are fewer than 200 steps to compare, not counting the first 6 and the last 2 of each rollout.
         DataError: Observations or actions are not one-dimensional numbers.
     """
-    rollouts = listed_rollouts(rollouts)
-    fields = ["actions_applied" if "actions_applied" in one.data_names else "actions" for one in rollouts]
-    observations = [_numbers(one, "observations") for one in rollouts]
-    actions = [_numbers(one, field) for one, field in zip(rollouts, fields, strict=True)]
+    observations, actions = _columns(rollouts)
+    number = sum(int(np.count_nonzero(compared_steps(len(of_one)))) for of_one in actions)
+    if number < FEWEST_STEPS:
+        raise ValueError(
+            f"rollouts must have at least {FEWEST_STEPS} steps to estimate a lag, not counting the first 6 and the "
+            f"last 2 of each rollout, got {number}"
+        )
+    return estimate_lag(observations, actions, np.random.default_rng(seed))
+
+
+def lag_of_log(rollouts: Sequence[StepSequence], seed: int = 0) -> Lag:
+    """``log_lag``, but for reports: NaN with wide bounds if there are too few steps."""
+    observations, actions = _columns(rollouts)
     return estimate_lag(observations, actions, np.random.default_rng(seed))
 
 
@@ -46,6 +56,14 @@ def lag_text(lag: Lag, dt: float | None) -> str:
         )
     text = f"lag of commands: {lag.steps:.2g} steps{seconds}, {lag.low:.2g} to {lag.high:.2g} with 95 %"
     return text if lag.low <= 0.0 else f"{text}; a simulator needs it too (ActDelayWrapper, act_delay)"
+
+
+def _columns(rollouts: Sequence[StepSequence]) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Observations ``(T+1, O)`` and commands ``(T, A)`` of each rollout."""
+    rollouts = listed_rollouts(rollouts)
+    fields = ["actions_applied" if "actions_applied" in one.data_names else "actions" for one in rollouts]
+    observations = [_numbers(one, "observations") for one in rollouts]
+    return observations, [_numbers(one, field) for one, field in zip(rollouts, fields, strict=True)]
 
 
 def _numbers(rollout: StepSequence, name: str) -> np.ndarray:

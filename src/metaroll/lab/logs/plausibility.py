@@ -128,14 +128,18 @@ def check_log(
         simulated_dt: Seconds per step of ``simulated``, and of a log without its own; ``None``: as in the log.
 
     Returns:
-        The findings; empty if nothing is suspicious.
+        The findings; empty if nothing is suspicious. Nothing is found in observations that are not rows of numbers, or
+        not equally wide in all rollouts.
 
     Raises:
         TypeError: ``rollouts`` is not a list of rollouts.
+        ValueError: There are no rollouts.
     """
     rollouts, simulated = listed_rollouts(rollouts), listed_rollouts(simulated or (), "simulated")
+    if not rollouts:
+        raise ValueError("rollouts must hold at least one rollout, got none")
     logs = [_flat(rollout) for rollout in rollouts]
-    if not logs or any(log is None or log.shape[1] != logs[0].shape[1] for log in logs):  # type: ignore[union-attr]
+    if any(log is None or log.shape[1] != logs[0].shape[1] for log in logs):  # type: ignore[union-attr]
         return []
     data: list[np.ndarray] = [log for log in logs if log is not None]
     names = _names(rollouts[0], data[0].shape[1])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal
@@ -13,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from metaroll.checks import entry_text
 from metaroll.data.columns import column_name
 from metaroll.data.doors.array_files import load_npz
 from metaroll.data.doors.budget import Budget
@@ -129,7 +129,7 @@ class LogTable:
             hint = "; write numbers with a point" if "," in text else ""
             if _STAMP.match(text.strip()):
                 hint = "; write seconds, or save time stamps in a .parquet or .npz file as such"
-            raise LogError(f"{self.place(row, column)}: {reprlib.repr(value)} is not a number{hint}") from None
+            raise LogError(f"{self.place(row, column)}: {entry_text(value)} is not a number{hint}") from None
 
     def rows(self, names: Mapping[str, str]) -> int:
         """Number of rows of the columns ``names`` (name -> role), which must be equally long.

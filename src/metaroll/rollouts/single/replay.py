@@ -92,10 +92,13 @@ def assert_worker_invariant(
         parameters: Flat policy parameters ``(P,)``; ``None`` means the policy's present ones.
 
     Raises:
+        ValueError: There are no plans.
         ConformanceError: Some rollout differs; an ``AssertionError`` that names it, the field, and the first step that
             differs.
     """
     plans = resolve_plans(plans)
+    if not plans:
+        raise ValueError("plans must hold at least one plan, got none")
     with RolloutEngine(env, policy, transport="serial") as engine:
         expected = list(engine.run(plans, parameters))
         _compare(expected, [engine.run([plan], parameters)[0] for plan in plans], plans, "run one by one")

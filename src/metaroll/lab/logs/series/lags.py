@@ -10,11 +10,13 @@ import numpy as np
 
 from metaroll.errors import ShapeError
 
-__all__ = ["Lag", "estimate_lag", "held_later"]
+__all__ = ["FEWEST_STEPS", "Lag", "compared_steps", "estimate_lag", "held_later"]
 
 _BLOCK = 25
 """Steps per block of the bootstrap: blocks are resampled as a whole, since errors of neighboring steps correlate."""
 _FEWEST_BLOCKS = 8
+FEWEST_STEPS = _FEWEST_BLOCKS * _BLOCK
+"""Minimum number of steps from which a lag is estimated."""
 _FLOOR = 1e-10
 """An error below this share of the changes is a rounding error."""
 _RIDGE = 1e-9
@@ -69,6 +71,12 @@ def held_later(actions: np.ndarray, lag: float) -> np.ndarray:
     return newer if fraction == 0.0 else (1.0 - fraction) * newer + fraction * older
 
 
+def compared_steps(num_steps: int, min_lag: float = -2.0, max_lag: float = 5.0) -> np.ndarray:
+    """The steps of a rollout at which the commands of all candidates are known, as truth values ``(num_steps,)``."""
+    steps = np.arange(num_steps)
+    return (steps > max_lag) & (steps < num_steps + math.floor(min_lag))
+
+
 def estimate_lag(
     observations: Sequence[np.ndarray],
     actions: Sequence[np.ndarray],
@@ -120,9 +128,7 @@ def estimate_lag(
         return unknown
     changes = np.concatenate([np.diff(x, axis=0) for x in observations])
     states = np.concatenate([x[:-1] for x in observations])
-    used = np.concatenate(  # the same steps for all lags
-        [(np.arange(len(u)) > max_lag) & (np.arange(len(u)) < len(u) + math.floor(min_lag)) for u in actions]
-    )
+    used = np.concatenate([compared_steps(len(u), min_lag, max_lag) for u in actions])  # the same for all lags
     blocks = int(np.count_nonzero(used)) // _BLOCK
     if blocks < _FEWEST_BLOCKS:
         return unknown
