@@ -129,12 +129,20 @@ def test_numbers_in_a_field_lie_in_their_fields_and_on_no_line(tmp_path, monkeyp
     extents = [text.get_window_extent() for text in written]
     for i, one in enumerate(extents):
         assert not any(one.overlaps(other) for other in extents[:i])
-    for text, extent in zip(written, extents, strict=True):
-        for axis, name in enumerate(grid):
-            for bound in result.training_range[name]:
-                at = axes.transData.transform((bound, bound))[axis]
-                crossed = (extent.min[axis] < at) and (at < extent.max[axis])
-                assert not crossed or text.get_bbox_patch() is not None  # a ground that hides the line
+    marked = [line.get_window_extent() for line in axes.lines]
+    assert len(marked) == 2 and not any(extent.overlaps(mark) for extent in extents for mark in marked)
+
+
+def test_the_range_in_training_and_nominal_values_make_no_field_smaller(tmp_path, monkeypatch):
+    grid = {"length": np.array([0.2, 0.3, 0.4]), "mass": np.array([1.0, 2.0])}
+    wide = {"training_range": {"length": (0.25, 9.0), "mass": (0.0, 50.0)}, "nominal": {"length": 0.2, "mass": 7.0}}
+    axes = drawn(monkeypatch, tmp_path, RobustnessMap(grid=grid, returns=np.ones((3, 2, 12)), **wide))
+    assert axes.get_xlim() == pytest.approx((0.15, 0.45)) and axes.get_ylim() == pytest.approx((0.5, 2.5))
+    length, nominal, mass = (np.transpose(line.get_data()) for line in axes.lines)
+    np.testing.assert_allclose(length, [(0.25, 0.0), (0.45, 0.0)])
+    np.testing.assert_allclose(nominal, [(0.2, 1.0)])  # that of the mass is not in the picture
+    np.testing.assert_allclose(mass, [(0.0, 0.5), (0.0, 2.5)])
+    assert axes.get_legend_handles_labels()[1] == ["range in training", "nominal values"]
 
 
 def test_the_interval_of_a_single_point_is_a_bar(tmp_path, monkeypatch):

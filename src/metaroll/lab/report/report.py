@@ -42,6 +42,7 @@ from metaroll.lab.report.page_parts import (
     table,
 )
 from metaroll.lab.runs.report_facts import RunFacts, read_facts
+from metaroll.training.evaluation.verdict import LEAST_EFFECT
 from metaroll.training.store.files import number_of
 
 __all__ = ["ENDINGS", "FILE_NAME", "write_report"]
@@ -291,7 +292,8 @@ def _task_table(facts: RunFacts) -> str:
     body = [[str(row.get("name", "")), *(_cell(name, row.get(name)) for name in columns)] for row in rows]
     caption = f"Mean returns in each {facts.evaluation.get('tested_on', 'held-out')} task"
     if "gain" in columns:
-        caption += "; gain: after adaptation minus no adaptation, in the same episodes; worse: where it is below 0"
+        caption += "; gain: after adaptation minus no adaptation, in the same episodes"
+        caption += f"; worse: where it is below 0 by more than {LEAST_EFFECT}"
     elif "change" in columns:
         caption += "; change: after adaptation minus before, which is the first episode"
     return table(head, body, caption)
