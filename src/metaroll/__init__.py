@@ -160,7 +160,9 @@ def __getattr__(name: str) -> object:
             raise _missing_attribute(__name__, name, __all__)
         if _getframe(1).f_globals.get("__name__") != "importlib._bootstrap":  # which only looks whether it is there
             _warn(
-                f"metaroll.{name} is metaroll.{room}.{name} now, and goes with the next release", DeprecationWarning, 2
+                f"metaroll.{name} is metaroll.{room}.{name} now; the old name will be removed in the next release",
+                DeprecationWarning,
+                2,
             )
         return getattr(_import_module(f"metaroll.{room}"), name)
     value = getattr(_import_module(f"metaroll.{_HOME[name]}"), name)

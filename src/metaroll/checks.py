@@ -17,6 +17,7 @@ from metaroll.errors import LARGEST_COUNT, LARGEST_SEED, DataError, ShapeError, 
 
 __all__ = [
     "array_of",
+    "check_flag",
     "check_fraction",
     "check_instance",
     "check_limit",
@@ -168,6 +169,17 @@ def is_tensor(value: Any) -> bool:
     """Whether ``value`` is a tensor, without loading torch: where there is a tensor, it is loaded."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
+
+
+def check_flag(name: str, value: Any) -> bool:
+    """``value`` as a bool, if it is True or False; a text like "no" would count as true.
+
+    Raises:
+        TypeError: It is something else.
+    """
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name} must be True or False, got {described(value)}")
+    return bool(value)
 
 
 def check_instance(name: str, value: Any, kind: type[T], expected: str) -> T:

@@ -468,7 +468,11 @@ def folder_is_given() -> Iterator[None]:
 
 def other_folder(given: str = "continue a copy of the folder elsewhere", what: str = "folder") -> str:
     """The hint to choose another folder, or ``given`` where no option does that."""
-    return given if _FOLDER_IS_GIVEN.get() else f"choose another {what} with {option_text('run_dir')}"
+    if _FOLDER_IS_GIVEN.get():
+        return given
+    # Every command has --out; in Python only some functions have run_dir, and say so by ``named_as``.
+    with_option = f" with {option_text('run_dir')}"
+    return f"choose another {what}" + for_reader(with_option if name_given("run_dir") else "", with_option)
 
 
 def one_line(error: BaseException) -> str:

@@ -67,9 +67,10 @@ def effective_seed(seed: int, sub_seed: int | None = None, sub_sub_seed: int | N
     ours draws from ``seed_sequence``.
     """
     parts = []
-    for name, value in (("seed", seed), ("sub_seed", sub_seed or 0), ("sub_sub_seed", sub_sub_seed or 0)):
+    for name, given in (("seed", seed), ("sub_seed", sub_seed), ("sub_sub_seed", sub_sub_seed)):
+        value = 0 if given is None and name != "seed" else given
         if isinstance(value, bool) or not isinstance(value, int | np.integer):
-            raise TypeError(f"{name} must be an integer, got {value!r} of type {type(value).__name__}")
+            raise TypeError(f"{name} must be an integer, got {described(value)}")
         parts.append(str(int(value)))
     return int.from_bytes(hashlib.md5("-".join(parts).encode(), usedforsecurity=False).digest(), "big") % 2**32
 
@@ -88,7 +89,7 @@ def _sub_seeds(sub_seed: int | None, sub_sub_seed: int | None) -> tuple[int, int
 
 def _whole(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise TypeError(f"{name} must be an integer, got {value!r} of type {type(value).__name__}")
+        raise TypeError(f"{name} must be an integer, got {described(value)}")
     if value < 0:
         raise ValueError(f"{name} must not be negative, got {value}")
     return int(value)

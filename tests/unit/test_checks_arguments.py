@@ -12,6 +12,7 @@ from gymnasium.spaces import Box
 import metaroll
 from metaroll import lab, policies, sims
 from metaroll.checks import (
+    check_flag,
     check_fraction,
     check_list,
     check_number,
@@ -89,6 +90,7 @@ def test_seeds_may_be_larger_than_counts():
 
 
 SPEC = EnvSpec(Box(-1.0, 1.0, (3,)), Box(-1.0, 1.0, (1,)))
+ROLLOUT = metaroll.StepSequence(rewards=np.ones(2), observations=np.zeros((3, 1)), actions=np.zeros((2, 1)))
 REWARD = sims.QuadrErr([1.0, 1.0], [1.0])
 MISTAKES = [
     (lambda wrong: metaroll.replay(wrong, None, None), "plan"),
@@ -129,6 +131,45 @@ def test_arguments_of_another_kind_are_refused_by_name(call, argument, wrong):
         call(wrong)
 
 
+OPTIONAL = [
+    (lambda wrong: lab.load_log("log.csv", env_spec=wrong), "env_spec"),
+    (lambda wrong: lab.infer("pend", [], {"pole_mass": (0.5, 2.0)}, "out", wrong), "options"),
+    (lambda wrong: lab.SimulatedDevice("pend", faults=wrong), "faults"),
+]
+
+
+@pytest.mark.parametrize(("call", "argument"), OPTIONAL)
+@pytest.mark.parametrize(
+    "wrong", [object(), "pend", {"rounds": 1}, sims.PendulumEnv], ids=lambda wrong: type(wrong).__name__
+)
+def test_arguments_that_may_be_left_out_are_refused_by_name(call, argument, wrong):
+    with pytest.raises(TypeError, match=rf"^{argument} must be .*, got"):
+        call(wrong)
+
+
+FAMILY = metaroll.TaskFamily.from_params(sims.PendulumEnv, {"pole_mass": (0.5, 2.0)}, horizon=5)
+OPEN = metaroll.Posterior({"mass": (0.5, 2.0)}, None, [[1.0], [1.5]])
+SEEDED = [
+    lambda seed: FAMILY.split(3, 2, seed),
+    lambda seed: FAMILY.samplers(seed),
+    lambda seed: OPEN.sample(1, seed),
+    lambda seed: metaroll.Posterior({"mass": (0.5, 2.0)}, None, [[1.0]], seed=seed),
+    lambda seed: metaroll.check_posterior(OPEN, seed=seed),
+]
+
+
+@pytest.mark.parametrize("call", SEEDED)
+@pytest.mark.parametrize("wrong", [1.9, "7", "x", np.nan, np.inf, None, True, {}, -1])
+def test_seeds_are_whole_numbers(call, wrong):
+    with pytest.raises(ValueError if wrong == -1 else TypeError, match=r"^seed must be an integer of at least 0, got"):
+        call(wrong)
+
+
+def test_numbers_of_numpy_are_the_same_seeds():
+    np.testing.assert_array_equal(OPEN.sample(9, np.int64(3)), OPEN.sample(9, 3))
+    assert FAMILY.split(3, 2, np.int64(3)) == FAMILY.split(3, 2, 3)
+
+
 def test_a_list_names_the_entry_that_does_not_belong_there():
     assert check_list("updates", (1, 2), "integers", int) == [1, 2]
     for value, told in (([1, "a"], "'a' of type str at position 1; hint"), (3, r"a single one; pass \[update\]")):
@@ -146,3 +187,23 @@ def test_values_are_described_so_that_they_can_be_told_apart():
     assert described(np.int64(-3)) == "-3 of type int64" and described(np.float32(2.5)) == "2.5 of type float32"
     assert described(np.random.default_rng(0)) == "an object of type numpy.random.Generator"
     assert described(torch.Generator()) == "an object of type torch.Generator"
+
+
+FLAGS = [
+    (lambda wrong: metaroll.load("run", trust=wrong), "trust"),
+    (lambda wrong: metaroll.save_rollout(ROLLOUT, "r.npz", wrong), "overwrite"),
+    (lambda wrong: metaroll.save_rollouts([ROLLOUT], ".", overwrite=wrong), "overwrite"),
+    (lambda wrong: metaroll.LocalRunner(exist_ok=wrong), "exist_ok"),
+    (lambda wrong: metaroll.MetaEvaluator(allow_overlap=wrong), "allow_overlap"),
+]
+
+
+@pytest.mark.parametrize(("call", "argument"), FLAGS)
+def test_flags_that_permit_something_are_true_or_false(call, argument, tmp_path):
+    """A text is true in Python, so that ``trust="no"`` ran the code, and ``overwrite="False"`` wrote over a file."""
+    metaroll.save_rollout(ROLLOUT, "r.npz")
+    for wrong in ("no", "False", "", 0, 1, None, np.ones(1, bool)):
+        with pytest.raises(TypeError, match=rf"^{argument} must be True or False, got "):
+            call(wrong)
+    metaroll.save_rollout(ROLLOUT, "r.npz", overwrite=np.True_)
+    assert check_flag("x", np.False_) is False

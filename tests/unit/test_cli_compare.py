@@ -213,6 +213,50 @@ def test_a_run_without_evaluations_on_its_way_counts_with_that_of_its_end(runs, 
     )
 
 
+def evaluated(folder: Path, scores: list[float], **protocol: int) -> None:
+    """``metaroll evaluate`` has evaluated the second epoch of a run of ``write_run``."""
+    rows = [{"name": f"task {i}", "return_after": score} for i, score in enumerate(scores)]
+    numbers = {"epoch": 2, "return_after": float(np.mean(scores)), "per_task": rows, "protocol": protocol}
+    (folder / "evaluation.json").write_text(json.dumps({**numbers, "versions": CONFIG["versions"]}))
+
+
+def test_runs_that_were_evaluated_again_in_the_same_way_can_be_compared(runs, capsys):
+    """The message for runs that were evaluated in different ways must not send anyone round in a circle."""
+    write_run(runs / "shots", [1.0, 2.0], 7, evaluation={"n_exploration_traj": 9}, versions={"mujoco": "3.4.0"})
+    compared, plotted = (["compare", "shots", "runs/slow-0"], ["plot", "shots", "runs/slow-0", "--out", "c.png"])
+    assert "--num-adaptation-episodes is 9 in shots and 2 in runs/slow-0" in refusal(capsys, *compared)
+    evaluated(runs / "shots", [5.0, 7.0], n_exploration_traj=4, adaptation_rounds=1, seed=3)
+    assert "--num-adaptation-episodes is 4 in shots and 2 in runs/slow-0" in refusal(capsys, *compared)
+    evaluated(runs / "runs" / "slow-0", [6.0, 8.0, 10.0], n_exploration_traj=4, adaptation_rounds=1, seed=4)
+    assert "--num-test-tasks is 2 in shots and 3 in runs/slow-0" in refusal(capsys, *compared)
+    evaluated(runs / "runs" / "slow-0", [6.0, 8.0], n_exploration_traj=4, adaptation_rounds=2, seed=4)
+    assert "--adaptation-rounds is 1 in shots and 2 in runs/slow-0" in refusal(capsys, *compared)
+    evaluated(runs / "runs" / "slow-0", [6.0, 8.0], n_exploration_traj=4, adaptation_rounds=1, seed=4)
+    assert main([*compared, "--json"]) == 0
+    (group,) = json.loads(capsys.readouterr().out)["groups"]  # both were trained with the same options
+    assert (group["seeds"], group["mean"], group["env_steps"]) == ([0, 7], 6.5, [200, 200])
+    text = refusal(capsys, *plotted)  # curves are of training, and are still different
+    assert "--num-adaptation-episodes is 9" in text and "train all of them in the same way" in text
+
+
+def test_an_evaluation_as_in_training_is_comparable_with_runs_that_were_not_evaluated_again(runs, capsys):
+    """What an algorithm settles itself (its rounds) is no difference, only what `metaroll evaluate` was given."""
+    one = runs / "runs" / "slow-0"
+    protocol = {"n_exploration_traj": 2, "adaptation_rounds": 1}
+    (one / "summary.json").write_text(json.dumps({"epochs": 2, "return_after": 9.0, "protocol": protocol}))
+    for other, folder in ((2, one), (0, runs / "runs" / "slow-1")):
+        changed = yaml.safe_load((folder / "config.yaml").read_text())
+        changed["evaluation"]["adaptation_rounds"] = None
+        (folder / "config.yaml").write_text(yaml.safe_dump(changed))
+        evaluated(one, [6.0, 8.0], **{**protocol, "n_exploration_traj": 2 + other}, seed=4)
+        if other:
+            assert "--num-adaptation-episodes is 4" in refusal(capsys, "compare", str(one), "runs/slow-1")
+    assert main(["compare", str(one), "runs/slow-1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["groups"][0]["mean"] == 5.5
+    (one / "evaluation.json").write_text('{"epoch": ')
+    assert "evaluation.json" in refusal(capsys, "compare", str(one))
+
+
 def test_one_run_per_seed(tmp_path, monkeypatch, capsys):
     """In this process; in several: test_cli_seed_group.py."""
     monkeypatch.chdir(tmp_path)

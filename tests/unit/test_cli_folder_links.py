@@ -14,7 +14,7 @@ import metaroll
 from metaroll.data.folders.contents import foreign_in
 from metaroll.data.folders.kinds import RUN
 from metaroll.data.posteriors.folder import Draws, write_folder
-from metaroll.errors import LinkError
+from metaroll.errors import LinkError, RecordingError
 from metaroll.lab.cli.main import main
 from metaroll.lab.report.report import write_report
 from metaroll.training.session.run_config import SeedGroup
@@ -159,7 +159,8 @@ def test_python_writes_through_no_link(trained, tmp_path) -> None:
     (tmp_path / "p" / "draws.npz").unlink()
     (tmp_path / "p" / "draws.npz").symlink_to(tmp_path / "precious")
     (tmp_path / "run").mkdir()
-    for name in ("metrics.jsonl", "report.html", "snapshots", "evaluation.json"):
+    rollout = metaroll.StepSequence(rewards=np.ones(2), observations=np.zeros((3, 1)), actions=np.zeros((2, 1)))
+    for name in ("metrics.jsonl", "report.html", "snapshots", "evaluation.json", "r.npz"):
         (tmp_path / "run" / name).symlink_to(tmp_path / "precious")
     log = MetricsLog(tmp_path / "run")
     log.append(0, 1, "train", {"return": 1.0})
@@ -172,7 +173,8 @@ def test_python_writes_through_no_link(trained, tmp_path) -> None:
         lambda: write_report(trained, tmp_path / "run" / "report.html"),
         lambda: Snapshotter(tmp_path / "run").save(1, {}, {}),
         lambda: RunStore(tmp_path / "run").begin(True, None),
+        lambda: metaroll.save_rollout(rollout, tmp_path / "run" / "r.npz", overwrite=True),
     ):
-        with pytest.raises(LinkError):
+        with pytest.raises((LinkError, RecordingError), match=r"is a link, .* choose another place($|;)"):
             write()
     assert (tmp_path / "precious").read_text() == "mine"

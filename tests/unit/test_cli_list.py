@@ -383,14 +383,31 @@ def test_commands_of_presets_can_be_copied_from_a_narrow_terminal(capsys, monkey
     assert commands <= set(shown)
 
 
+@pytest.mark.parametrize(("width", "columns"), [(80, 6), (60, 4)])
+def test_sizes_have_whole_words_in_a_narrow_terminal(capsys, monkeypatch, width, columns):
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert main(["list", "sizes"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    names = ["algorithm", "size", "environments", "epochs", "tasks", "networks"]
+    assert lines[2].split() == names[:columns] and max(map(len, lines)) <= width
+    row = ["pearl", "paper", "hopper-rand-params", "500", "40", "300", "300", "300"]
+    assert row[: columns + 2 * (columns == len(names))] in [line.split() for line in lines]
+
+
 @pytest.mark.parametrize("what", [["list", "runs"], ["list"]])
 def test_names_of_runs_stay_whole_in_a_narrow_terminal(tmp_path, monkeypatch, capsys, what):
     name = "hill-climbing-my_package.environments-Hidden-seeds-0-4"
     make_run(tmp_path / name, 1, env="my_package.environments:Hidden")
     monkeypatch.setenv("COLUMNS", "60")
     assert main([*what, "--runs", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    place = lines.index(str(tmp_path / name))  # on a line of its own, which a terminal breaks at its edge at most
+    assert lines[place + 1].split() == ["pearl", "my_package.environments:Hidden,", "epochs", "1/5,"]
+    assert lines[place + 2].split() == ["interrupted,", "return", "-1.00"]
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main([*what, "--runs", str(tmp_path)]) == 0
     line = next(line for line in capsys.readouterr().out.splitlines() if name in line)
-    assert line.split()[1:4] == ["pearl", "my_package.environments:Hidden", "1/5"]
+    assert line.split()[1:] == ["pearl", "my_package.environments:Hidden", "1/5", "interrupted", "-1.00"]
 
 
 def test_what_a_terminal_would_obey_is_spelled_out(tmp_path, capfd):
@@ -407,9 +424,16 @@ def test_the_newest_result_may_be_that_of_the_end_of_a_run(tmp_path, capsys):
     (folder / "summary.json").write_text(json.dumps(summary))
     (entry,) = listed(capsys, "runs", "--runs", str(tmp_path))["runs"]
     assert (entry["newest_return"], entry["newest_return_epoch"]) == (-18.2, TOTAL)
+    for epoch, newest in ((TOTAL, (-20.5, TOTAL)), (TOTAL - 1, (-18.2, TOTAL)), (TOTAL + 1, (-18.2, TOTAL))):
+        (folder / "evaluation.json").write_text(json.dumps({"epoch": epoch, "return_after": -20.5}))
+        (entry,) = listed(capsys, "runs", "--runs", str(tmp_path))["runs"]
+        assert (entry["newest_return"], entry["newest_return_epoch"]) == newest
     (folder / "summary.json").write_text(json.dumps({**summary, "epochs": TOTAL + 1}))  # of an earlier time
     (entry,) = listed(capsys, "runs", "--runs", str(tmp_path))["runs"]
     assert (entry["newest_return"], entry["newest_return_epoch"]) == (-4.0, 4)
+    untrained = make_run(tmp_path / "untrained", 0)
+    (untrained / "evaluation.json").write_text(json.dumps({"epoch": 0, "return_after": -99.0}))
+    assert states(capsys, tmp_path)["untrained"]["newest_return"] == -99.0
 
 
 def test_a_folder_of_runs_may_hold_what_is_none(capsys):

@@ -89,7 +89,7 @@ def test_brackets_in_the_name_of_an_environment_are_no_markup(terminal, tmp_path
     view = ConsoleView(Console(file=text, force_terminal=terminal, width=200, color_system=None))
     config = experiments.resolve("ppo", env, [], command="train") | {"env": "pend@runs/[bold]/[/x]"}
     algo = experiments.build({**config, "env": "CartPole-v1"}, None, (), env).algo
-    view.run_begins(config, algo, env, tmp_path / "[/y]", None)
+    view.new_run(config, algo, env, tmp_path / "[/y]", None)()
     with view.training(config) as display:
         display.on_epoch_end(SimpleNamespace(total_env_steps=10), 0, {})
     assert f"ppo on {config['env']}: " in text.getvalue()
@@ -347,12 +347,19 @@ def test_a_group_in_a_log_gives_lines_with_the_names_of_the_runs():
     with GroupDisplay(Console(file=text, width=80), ["seed-0", "seed-1"], Clock()) as group:
         group.begin("seed-0", "runs/seed-0")
         group.read("seed-0", ["epoch 1/4  updates 20/50  left: 0:15"])
-        group.end("seed-0", "runs/seed-0", None)
+        for returns, shown in (
+            ("211.0", "211.0 in training"),
+            ("211.0, evaluation 150.0 [140, 160]", "211.0 in training, evaluation 150.0 [140, 160]"),
+        ):
+            group.rows["seed-0"].read(f"epoch 1/4  100 env steps  return {returns}  0:01 of training", 0.0)
+            assert group.rows["seed-0"].returns == shown
+        group.end("seed-0", "runs/seed-0", None, 157.81)
+        assert group.rows["seed-0"].returns == "157.8"  # that of the final evaluation, as in `metaroll list`
         group.end("seed-1", "runs/seed-1", "no such thing")
     assert text.getvalue().splitlines() == [
         "training runs/seed-0",
         "seed-0: epoch 1/4  updates 20/50  left: 0:15",
-        "runs/seed-0 done",
+        "runs/seed-0 done, return 157.8",
         "runs/seed-1 failed: no such thing",
     ]
 

@@ -99,6 +99,8 @@ def test_paper_is_what_was_published_and_an_error_elsewhere():
         assert resolve("pearl", env, size="paper") == resolve("pearl", env)
     text = size_text(resolve("pearl", "cheetah-vel"), EnvSource.of("cheetah-vel"))
     assert "size paper (Rakelly et al. 2019" in text and 'size="small" takes minutes' in text
+    short = resolve("pearl", "cheetah-vel", [("a test", {"epochs": 20})])  # as many as of the small size
+    assert "takes minutes" not in size_text(short, EnvSource.of("cheetah-vel"))
     with pytest.raises(ValueError, match=r"published \(for pearl in ant-dir, .*\), got qcp-su: take size=.small. or"):
         resolve("pearl", "qcp-su", size="paper")
     for algo in set(ALGORITHM_NAMES) - {"pearl", "maml", "promp"}:

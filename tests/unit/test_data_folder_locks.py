@@ -29,7 +29,7 @@ def hold(folder: Path, then: str) -> subprocess.Popen[str]:
 
 def test_a_second_process_is_told_who_holds_it_and_a_killed_one_holds_nothing(tmp_path: Path) -> None:
     process = hold(tmp_path, "print('held', flush=True); time.sleep(60)")
-    with pytest.raises(RunExistsError, match=rf"is in use by process {process.pid}: wait .* run_dir="):
+    with pytest.raises(RunExistsError, match=rf"is in use by process {process.pid}: wait .* choose another folder"):
         FolderLock(tmp_path)
     process.send_signal(signal.SIGKILL)
     process.communicate()

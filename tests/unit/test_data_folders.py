@@ -93,14 +93,14 @@ def test_a_new_folder_is_of_its_kind_from_then_on(tmp_path, name) -> None:
 def test_a_mark_of_a_later_version_is_an_error(tmp_path, mark) -> None:
     (tmp_path / MARK_FILE).write_bytes(mark)
     (tmp_path / "config.yaml").write_text("metaroll_run: 1\n")
-    with pytest.raises(RunExistsError, match=r"\.metaroll (is damaged, or of a later version|has format 9).*run_dir="):
+    with pytest.raises(RunExistsError, match=r"\.metaroll (is damaged|has format 9).*another folder"):
         take(tmp_path, RUN)
 
 
 def test_what_others_have_written_is_refused_by_name_and_left(tmp_path) -> None:
     put(tmp_path, "thesis.tex", "log/a", "b", "c", "d")
     for kind in KINDS.values():
-        with pytest.raises(RunExistsError, match=r"is not an? .*: it holds b, c, d.*run_dir="):
+        with pytest.raises(RunExistsError, match=r"is not an? .*: it holds b, c, d.*choose another folder$"):
             take(tmp_path, kind)
         with pytest.raises(RunExistsError):
             take_new(tmp_path, kind)

@@ -237,12 +237,29 @@ def test_text_of_an_npz_is_shown_as_it_is(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"t": np.arange(5) * (1 + 2j)}, "time: column 't' holds complex numbers"),
+        ({"u": np.zeros(5, np.complex64)}, "actions.u: column 'u' holds complex numbers"),
+        ({"t": np.array(0.1)}, "time: 't' is a single value, not a column"),
+    ],
+)
+def test_arrays_that_are_no_columns_of_numbers(tmp_path, changes, message):
+    np.savez(tmp_path / "log.npz", **{**GOOD, "gain": np.array(1j), "spectrum": np.zeros(3, complex)})
+    assert len(load_log(tmp_path / "log.npz", PLAIN)[0]) == 4  # what is not mapped is not read
+    np.savez(tmp_path / "log.npz", **{**GOOD, **changes})
+    with pytest.raises(LogError, match=rf"^log\.npz: {message}"):
+        load_log(tmp_path / "log.npz", PLAIN)
+
+
+@pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"observation": {}}, "'observation'; did you mean 'observations'"),
         ({"observations": {}}, "observations must"),
         ({"observations": {"x": "xx"}}, "observations.x: .*'xx'; did you mean 'x'"),
         ({"observations": {"x": {"column": "x", "unit": "degree"}}}, "observations.x 'degree'; did you mean 'deg'"),
+        ({"observations": {"x": {"column": "x", "unit": "parsec"}}}, "observations.x 'parsec'.* Known: %, 1, A,"),
         ({"observations": {"x_dot": {"column": "x", "unit": "kg"}}}, "x_dot must .*rad/s, .* got 'kg'"),
         ({"observations": {"x": {"column": "x", "unit": "m", "function": "sin"}}}, "sin .*got 'm'"),
         ({"observations": {"alpha_dot": {"column": "x", "unit": "mm/s"}}}, "alpha_dot must .*deg/s, rpm, "),

@@ -9,6 +9,7 @@ import json
 import os
 import pickle
 import re
+import subprocess
 import sys
 import zipfile
 from collections import namedtuple
@@ -22,13 +23,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from test_training_snapshots import Killed, die_after
 
 from metaroll.data.compare import first_difference, rollouts_equal
 from metaroll.data.folders import atomic_files
 from metaroll.data.folders.atomic_files import write_atomic, write_files
-from metaroll.data.recordings import load_rollout, load_rollouts, save_rollout, save_rollouts
+from metaroll.data.recordings import load_rollout, load_rollouts, recordings_in, save_rollout, save_rollouts
 from metaroll.data.step_sequence import StepSequence
-from metaroll.errors import RecordingError
+from metaroll.errors import RecordingError, in_shell
 from metaroll.types import EnvSpec
 
 SUFFIXES = [".npz", ".csv", ".parquet"]
@@ -349,6 +351,17 @@ def test_foreign_arrays_and_damaged_bytes(tmp_path: Path) -> None:
         load_rollout(path)
 
 
+def test_a_csv_file_whose_line_endings_another_program_changed(tmp_path: Path) -> None:
+    path, text = tmp_path / "r.csv", np.array(["a\nb", "c", "d"])
+    save_rollout(make(text=text), path)
+    changed = path.read_bytes().replace(b"\n", b"\r\n")
+    path.write_bytes(changed)
+    assert rollouts_equal(load_rollout(path), make(text=text))
+    path.write_bytes(changed.replace(b"0.0", b"1.0", 1))
+    with pytest.raises(RecordingError, match=r"it is damaged \(checksum mismatch"):
+        load_rollout(path)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "match"),
     [
@@ -426,6 +439,7 @@ MISTAKES: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: save_rollout(make(), "gone/r.npz"), RecordingError, "there is no folder gone; make it first"),
     (lambda: save_rollout(make(), "folder.npz", overwrite=True), RecordingError, r"folder\.npz .*: Is a directory"),
     (lambda: load_rollout("folder.npz"), RecordingError, r"folder\.npz: it is a folder"),
+    (lambda: load_rollout("empty"), RecordingError, "empty: it is a folder; load_rollouts"),
     (lambda: save_rollouts([make()], "file"), RecordingError, "the folder file"),
     (lambda: save_rollout(make(), f"{'r' * 300}.npz"), RecordingError, "File name too long"),
     (lambda: load_rollout("nowhere.npz"), FileNotFoundError, r"nowhere\.npz"),
@@ -463,10 +477,12 @@ def test_paths_that_cannot_be_written_or_read(call: Callable[[], Any], error: ty
 
 
 def test_overwriting_is_asked_for(tmp_path: Path) -> None:
-    path = tmp_path / "r.npz"
+    path = tmp_path / "rollout_0.npz"
     save_rollout(make(), path)
     with pytest.raises(FileExistsError, match="pass overwrite=True"):
         save_rollout(make(5), path)
+    with in_shell(), pytest.raises(FileExistsError, match="pass overwrite=True"):
+        save_rollouts([make(5)], tmp_path)  # of a user's module that a command has imported
     assert rollouts_equal(load_rollout(path), make())
     save_rollout(make(5), path, overwrite=True)
     assert rollouts_equal(load_rollout(path), make(5))
@@ -491,6 +507,72 @@ def test_a_folder_in_the_way_of_one_rollout_leaves_the_others_alone(tmp_path: Pa
     assert [r.rewards[0] * 3 for r in load_rollouts(tmp_path)] == [0, 1]
     save_rollouts([make(8)], tmp_path, overwrite=True)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["rollout_0000.npz", "rollout_0002.npz"]
+
+
+@pytest.mark.parametrize("starts", [[5], [5, 6, 7]])
+@pytest.mark.parametrize("old", [[], [0, 1]])
+def test_a_kill_at_any_file_operation_leaves_all_old_rollouts_or_all_new_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: list[int], starts: list[int]
+) -> None:
+    leftover = ".rollout_0000.npz.4711-0a1b2c3d.tmp"  # of a writer of an earlier version
+    seen, finished = set(), False
+    for count in range(100):
+        folder = tmp_path / str(count)
+        folder.mkdir()
+        (folder / "notes.txt").write_text("of somebody else")
+        (folder / leftover).write_text("")
+        if old:
+            save_rollouts([make(i) for i in old], folder)
+        with monkeypatch.context() as patch:
+            die_after(patch, count)
+            try:
+                save_rollouts([make(i) for i in starts], folder, overwrite=True, suffix=".csv")
+                finished = True
+            except Killed:
+                pass
+        if old or recordings_in(folder):
+            seen.add(tuple(r.rewards[0] * 3 for r in load_rollouts(folder)))
+        new = [make(8), make(9)]
+        save_rollouts(new, folder, overwrite=True)
+        assert all(map(rollouts_equal, load_rollouts(folder), new))
+        assert sorted(os.listdir(folder)) == ["notes.txt", "rollout_0000.npz", "rollout_0001.npz"]
+        if finished:
+            break
+    assert finished and count > 5
+    assert seen == {tuple(starts), *([tuple(old)] if old else [])}
+
+
+def test_one_process_at_a_time_saves_into_a_folder(tmp_path: Path) -> None:
+    save_rollouts([make(0)], tmp_path)
+    (tmp_path / ".metaroll-new").mkdir()
+    program = "import sys, time\nfrom metaroll.data.folders.locks import FolderLock\n"
+    program += "lock = FolderLock(sys.argv[1])\nprint('locked', flush=True)\ntime.sleep(60)"
+    command = [sys.executable, "-c", program, str(tmp_path / ".metaroll-new")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None and other.stdout.readline()
+        with pytest.raises(FileExistsError, match="another process is saving into"):
+            save_rollouts([make(1)], tmp_path, overwrite=True)
+        other.kill()
+    assert load_rollouts(tmp_path)[0].rewards[0] == 0
+    save_rollouts([make(3)], tmp_path, overwrite=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["rollout_0000.npz"]
+
+
+def test_rollouts_that_could_not_be_moved_into_place(tmp_path: Path) -> None:
+    """Row 2: the half that was moved was loaded with the other half of the old ones."""
+    save_rollouts([make(0), make(1), make(2)], tmp_path)
+    save_rollouts([make(5), make(6)], tmp_path / "other")
+    new = tmp_path / ".metaroll-new"
+    (tmp_path / "other").rename(new)
+    assert [r.rewards[0] * 3 for r in load_rollouts(tmp_path)] == [0, 1, 2]  # the list is missing
+    for names in ("{", '["../rollout_0000.npz"]', '{"a": 1}'):
+        (new / "complete.json").write_text(names)
+        with pytest.raises(RecordingError, match=rf"{new / 'complete.json'}.* save all files again"):
+            load_rollouts(tmp_path)
+    (new / "complete.json").write_text('["rollout_0000.npz", "rollout_0001.npz"]')
+    assert [r.rewards[0] * 3 for r in load_rollouts(tmp_path)] == [5, 6]
+    with pytest.raises(FileExistsError, match="holds 2 rollouts already"):
+        save_rollouts([make(7)], tmp_path)
 
 
 def test_numbers_in_names_are_sorted_by_size(tmp_path: Path) -> None:

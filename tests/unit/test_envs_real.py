@@ -441,6 +441,11 @@ def test_a_log_whose_clock_jitters_is_resampled_and_holes_are_warned_of(tmp_path
     woken = written("woken.jsonl", [1, 2, 3, 5, 6, 7, 8], overrun=0.02, at=6)
     assert len(load_log(woken, dt=0.1)[0]) == 8
     load_log(written("end.jsonl", [1, 2, 3, 4, 5, 6, 8]))  # the last observation may just be late
+    for name, kept, line in (("swapped", [1, 2, 4, 3], 6), ("twice", [1, 2, 2, 3], 5), ("reversed", [3, 2, 1], 4)):
+        path = written(f"{name}.jsonl", kept)
+        for dt in (None, 0.1):
+            with pytest.raises(LogError, match=rf"{name}\.jsonl: line {line}: time stamps must increase"):
+                load_log(path, dt=dt)
 
 
 def test_damaged_logs_are_named(tmp_path):

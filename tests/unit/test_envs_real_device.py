@@ -109,3 +109,32 @@ def test_wrong_connections_and_simulators_are_refused():
         SimulatedDevice("pendel")
     with pytest.raises(KeyError, match="'pole_mas'"):
         SimulatedDevice("pend", domain_param={"pole_mas": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "error"),
+    [
+        ("jitter", -1.0, ValueError),
+        ("late", "x", TypeError),
+        ("late", 1.5, ValueError),
+        ("late_by", float("inf"), ValueError),
+        ("lost", float("nan"), ValueError),
+        ("lost", 2.0, ValueError),
+        ("lost_numbers", 3, TypeError),
+        ("lost_numbers", (1, -2), ValueError),
+        ("seed", 0.5, TypeError),
+        ("seed", -1, ValueError),
+    ],
+)
+def test_faults_that_no_network_has_are_refused(name, value, error):
+    with pytest.raises(error, match=rf"^(each of )?{name} must "):
+        PacketFaults(**{name: value})
+
+
+def test_faults_reach_the_device_as_plain_numbers():
+    assert PacketFaults(lost=np.float32(0.5), lost_numbers=[np.int64(3)], seed=np.int64(2)) == PacketFaults(
+        lost=0.5, lost_numbers=(3,), seed=2
+    )
+    for wrong in ({"faults": 3}, {"paced": "no"}):
+        with pytest.raises(TypeError, match=f"^{next(iter(wrong))} must be "):
+            SimulatedDevice("pend", **wrong)

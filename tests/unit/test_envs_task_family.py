@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 
 import numpy as np
@@ -276,6 +277,17 @@ def test_bad_environments_and_tasks_are_refused():
 def test_a_horizon_that_is_none_is_refused(horizon):
     with pytest.raises((TypeError, ValueError), match=f"horizon must be .*, got {horizon}"):
         TaskFamily.from_env(Line, horizon=horizon)
+
+
+@pytest.mark.parametrize("seed", [1.9, "7", -1, "x", float("inf"), None, True, np.zeros(2)])
+@pytest.mark.parametrize("test_share", [0.2, None])
+def test_a_seed_that_is_none_is_refused(seed, test_share):
+    """``int(seed)`` split as other seeds do, or raised an error of Python's."""
+    family = dataclasses.replace(TaskFamily.from_params(Line, {"place": (-1, 1)}, horizon=5), test_share=test_share)
+    for call in (family.split, family.samplers):
+        with pytest.raises((TypeError, ValueError), match=r"^seed must be an integer of at least 0, got "):
+            call(seed=seed)
+    assert keys(family.split(2, 1, seed=np.int64(3))[0]) == keys(family.split(2, 1, seed=3)[0])
 
 
 def test_tasks_that_set_task_does_not_take_are_refused_when_the_family_is_made():

@@ -66,6 +66,8 @@ def test_a_vector_of_norm_zero_is_drawn_again():
         (0, "normal", ValueError, "num_dim must be an integer of at least 1, got 0"),
         (2.0, "normal", TypeError, "num_dim"),
         (3, None, UnknownNameError, "unknown method 'None'"),
+        (3, np.array(["normal", "uniform"]), UnknownNameError, "unknown method"),
+        (np.array([3, 4]), "normal", TypeError, "num_dim must be an integer"),
     ],
 )
 def test_bad_arguments(num_dim, method, error, text):

@@ -465,6 +465,10 @@ def test_candidates_stay_within_bounds_and_find_an_optimum_there():
         CMA(lower=1.0, upper=0.0).start([0.5])
     with pytest.raises(ShapeError, match="lower"):
         CMA(lower=[0.0, 0.0]).start([0.5])
+    for name in ("lower", "upper"):
+        for bound, error in (("x", TypeError), (["a", 1.0], TypeError), (True, TypeError), (math.nan, ValueError)):
+            with pytest.raises(error, match=f"^{name} must "):
+                CMA(**{name: bound})
 
 
 def ended(search: CMA, mean: Any, fitness: Any, generations: int = 3000) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -135,8 +136,26 @@ def test_a_certain_deviation_of_no_practical_size_does_not_fail(spread, shift):
     verdict = check_posterior(posterior, calibration=Simulations(thetas, simulate(thetas)), num_draws=50)
     found = verdict["calibration"]
     assert found.outcome == "small" and found.p_value < 0.01 and "slightly off in" in found.words, str(verdict)
+    assert re.search(r"slightly off in .*, at some level by [1-9][\d.]* %: 90 % intervals", found.words), found.words
+    assert re.search(r"\n  acceptable +calibration +slightly off", str(verdict))
     assert verdict.passed and "calibration" in verdict.small and "is usable" in str(verdict)
     assert verdict.to_plain()["passed"] and verdict.to_plain()["small"] == list(verdict.small)
+
+
+def test_a_small_deviation_of_joint_regions_says_how_large_it_is():
+    posterior = Posterior(PRIOR, OBSERVED, estimator=Exact([1.08] * 3, 0.1))
+    thetas = posterior.prior.sample(2500, 4)
+    verdict = check_posterior(
+        posterior,
+        simulate,
+        calibration=Simulations(thetas, simulate(thetas)),
+        num_draws=50,
+        held_out=simulate(TRUTH),
+    )
+    found = verdict["coverage"]
+    assert found.outcome == "small"
+    assert re.search(r"^slightly off, at some level by [1-9][\d.]* %: joint regions of 90 %", found.words), found.words
+    assert "give 1 held-out rollout (" in verdict["reproduces held-out rollouts"].words
 
 
 ROUNDS = {"rounds": 2, "num_simulations": [1000, 1000]}

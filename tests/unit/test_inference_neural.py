@@ -141,6 +141,8 @@ def test_an_ensemble_of_one_parameter_is_a_density(model, tmp_path):
     edges = np.linspace(0.1, 10.0, 4001)
     middle = 0.5 * (edges[1:] + edges[:-1])
     assert np.exp(at.log_prob(middle[:, None])).sum() * (edges[1] - edges[0]) == pytest.approx(1.0, abs=0.02)
+    assert posterior.sample(0, 0, observed=np.zeros(2)).shape == (0, 1)
+    assert at.sample(0, 0).shape == (0, 1) and at.sample(0, 0, observed=np.zeros((2, 2))).shape == (2, 0, 1)
     batch = posterior.sample(4, 0, observed=np.array([[2.0, 4.0], [5.0, 25.0]]))
     assert batch.shape == (2, 4, 1)
     pairs = posterior.log_prob([[2.0], [5.0]], observed=np.array([[2.0, 4.0], [5.0, 25.0]]))

@@ -97,6 +97,13 @@ def test_columns_by_name(tmp_path):
         read_draws(folder, ["a", "c"])
 
 
+def test_a_file_of_a_posterior_is_no_folder(tmp_path):
+    folder = made().save(tmp_path / "p")
+    for path in (folder / DESCRIPTION, folder / DRAWS):
+        with pytest.raises(PosteriorError, match=f"{path.name} is not a posterior folder: it is a file; name"):
+            Posterior.load(path)
+
+
 def test_what_is_no_posterior():
     with pytest.raises(ValueError, match="got neither"):
         Posterior(PRIOR)

@@ -386,6 +386,7 @@ def test_wrong_results_of_functions_of_a_row_are_refused(folder: Path, name: str
         if name == "summary_values":
             row.summary_values(returns=np.zeros((1, 1)), values={})  # with keywords, as they are called here, too
         metaroll.agent("half_file:BAD", "Pendulum-v1", **SMALL).learn(epochs=1, progress=False)
+    assert Path("runs").exists() == (name == "ended_early"), "without a run there is no folder"
 
 
 def test_functions_of_a_row_may_hand_on_what_they_were_given(folder: Path) -> None:

@@ -284,8 +284,8 @@ def test_an_environment_that_cannot_render_so_is_refused_with_the_cure(mode, hin
 @pytest.mark.parametrize(
     ("options", "error", "text"),
     [
-        ({"eval": 1}, TypeError, "eval must be a bool"),
-        ({"no_reset": "yes"}, TypeError, "no_reset must be a bool"),
+        ({"eval": 1}, TypeError, "eval must be True or False"),
+        ({"no_reset": "yes"}, TypeError, "no_reset must be True or False"),
         ({"max_steps": 0}, ValueError, "max_steps of a RolloutPlan must be an integer of at least 1"),
         ({"max_steps": 2.5}, TypeError, "max_steps of a RolloutPlan must be an integer"),
         ({"reset_kwargs": [1.0]}, TypeError, "reset_kwargs must be a dict"),

@@ -227,7 +227,7 @@ def test_errors_are_named() -> None:
         MetaSampler(Ending(), 3, 1, 1, 1)
     with pytest.raises(ValueError, match="num_workers"):
         MetaSampler(Ending(), Echo(), 1, 1, 1, num_workers=2)
-    with pytest.raises(TypeError, match="parallel must be a bool"):
+    with pytest.raises(TypeError, match="parallel must be True or False"):
         MetaSampler(Ending(), Echo(), 1, 1, 1, parallel="yes")  # type: ignore[arg-type]
     with MetaSampler(Ending(), Echo(), 1, 1, 1, seed=0) as sampler:
         for name, options in {"log": {"log": 3}, "log_prefix": {"log": True, "log_prefix": None}}.items():

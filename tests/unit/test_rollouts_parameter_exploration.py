@@ -333,7 +333,7 @@ def test_wrong_samples_are_refused_and_the_sampler_stays_usable():
         ]:
             with pytest.raises(error, match=text):
                 sampler.sample(sets, states)
-        with pytest.raises(TypeError, match="eval must be a bool"):
+        with pytest.raises(TypeError, match="eval must be True or False"):
             sampler.sample(sets, eval=1)  # type: ignore[arg-type]
         assert sampler.sample(sets)[0].rollouts[0].rollout_info["plan"]["seed"] == (7, 0, 0)
     with pytest.raises(RuntimeError, match="closed"):

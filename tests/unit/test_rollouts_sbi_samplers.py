@@ -604,7 +604,7 @@ def test_bad_folders_of_recordings(tmp_path, env, real):
     metaroll.save_rollout(recorded(env, 1, 5)[0], tmp_path / "rollout_b.npz")
     with pytest.raises(ShapeError, match=r"one length, got steps rollout_a.npz: 12, rollout_b.npz: 5"):
         RecRolloutSamplerForSBI(tmp_path, Moments(2, 1), 1)
-    with pytest.raises(TypeError, match="rand_init_rollout must be a bool"):
+    with pytest.raises(TypeError, match="rand_init_rollout must be True or False"):
         RecRolloutSamplerForSBI(tmp_path, Moments(2, 1), 1, rand_init_rollout=1)
 
 

@@ -52,7 +52,7 @@ def test_nothing_is_found_where_nothing_is_wrong(family):
         ("Drifts", "changing the task", "tasks give a different rollout after other tasks than in a new environment"),
         ("DrawsGlobally", "reset(seed)", "differ at the reset: the environment draws from global generators"),
         ("DrawsByItself", "reset(seed)", "draws from a generator that reset(seed) does not seed"),
-        ("ShowsThePlace", "first observation", "the whole task can be decoded: it reveals place (100%, from entry 1)"),
+        ("ShowsThePlace", "first observation", "the whole task can be decoded: it reveals place (100 %, from entry 1)"),
         ("SamplesAnew", "tasks", "the same seed gives different tasks"),
         ("OldStep", "environment", "step() must return (observation, reward, terminated, truncated, info)"),
         ("NaNReward", "reward", "it is NaN or infinite"),
@@ -268,7 +268,7 @@ def test_half_a_leak_is_a_warning():
     report = look(task_envs.ShowsHalf)
     assert report.warned == ["first observation"]
     found = report["first observation"]
-    assert found.value == "reveals place (100%, from entry 1)"
+    assert found.value == "reveals place (100 %, from entry 1)"
     assert found.numbers["r_squared place"] > 0.99 > 0.4 > found.numbers["r_squared tilt"]
 
 
@@ -326,6 +326,8 @@ def test_an_environment_itself_or_with_a_list_of_tasks_will_do():
     assert report.failed == []
     with pytest.raises(ValueError, match="num_steps must be an integer of at least 1, got 0"):
         check_task_env(Line, num_steps=0)
+    with pytest.raises(ValueError, match=r"^seed must be an integer of at least 0, got -1"):
+        check_task_env("pend", seed=-1)
     with pytest.raises(KeyError, match="there are environment, tasks"):
         report["speed"]
 

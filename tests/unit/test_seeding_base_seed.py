@@ -40,7 +40,7 @@ def test_any_integers_do_and_nothing_else():
     assert effective_seed(5, -1) != effective_seed(5, 1)
     assert 0 <= effective_seed(-(10**30), 2**70) < 2**32
     set_seed(4)
-    for wrong in (1.0, "1", True, object()):
+    for wrong in (1.0, "1", True, object(), "", np.arange(2)):
         with pytest.raises(TypeError, match="seed must be an integer"):
             set_seed(wrong)
         with pytest.raises(TypeError, match="sub_seed must be an integer"):

@@ -410,6 +410,12 @@ MISTAKES: list[tuple[Any, type[Exception], str]] = [
     (lambda ppo: ppo.explore("Pendulum-v1"), ValueError, "for algorithms that adapt, and ppo does not"),
     (lambda ppo: ppo.evaluate(0), ValueError, "num_tasks"),
     (lambda ppo: ppo.evaluate(5), ValueError, "num_tasks is for held-out tasks"),
+    (lambda ppo: ppo.evaluate(out=__file__), NotADirectoryError, r"\.py cannot hold results, .* is a file"),
+    (
+        lambda ppo: ppo.evaluate(out=f"{__file__}/deep/r"),
+        NotADirectoryError,
+        r"/r cannot hold results, .*\.py is a file",
+    ),
     (lambda ppo: ppo.evaluate(num_episods=3), UnknownNameError, "'num_episods'; did you mean num_episodes="),
     (lambda ppo: metaroll.rollout("CartPole-v1", ppo, max_steps=3), ShapeError, "observation_space"),
     (lambda ppo: metaroll.load(ppo.save("kept"), algo="pearl"), ValueError, "an agent of 'ppo', expected 'pearl'"),
@@ -502,7 +508,7 @@ def test_agents_are_compared_over_their_seeds(capsys: pytest.CaptureFixture[str]
     assert json.loads(capsys.readouterr().out)["comparisons"][0]["difference"] == found.comparisons[0]["difference"]
     with pytest.raises(ValueError, match="has nothing to compare yet"):
         metaroll.lab.compare(new())
-    with pytest.raises(ValueError, match=r"given twice.*give each run once"):
+    with pytest.raises(ValueError, match=r"is given twice: give each run once"):
         metaroll.lab.compare(slow[0], slow[0])
     with pytest.raises(ValueError, match="given twice"):
         metaroll.lab.compare(slow[0], Path("runs") / ".." / slow[0].run_dir)  # type: ignore[operator]

@@ -337,7 +337,7 @@ def test_entries_that_a_state_does_not_contain_are_warned_of_and_not_refused() -
 def test_a_simulator_of_ones_own_follows_and_parameters_without_effect_are_warned_of() -> None:
     log = logged(Cart, {"mass": 0.8}, count=1, steps=8)
     probed(Cart, log, PUSHED)
-    with pytest.warns(UserWarning, match=r"^color .*first recorded rollout"):
+    with pytest.warns(UserWarning, match=r"^color .*first recorded rollout.* may not identify it$"):
         probed(Cart, log, {**PUSHED, "color": (1.0, 2.0)})
 
 

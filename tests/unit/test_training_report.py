@@ -145,6 +145,7 @@ def test_the_newest_evaluation_is_shown_with_its_study(tmp_path):
     assert "return after adaptation -3.5" in page.text and "success 25 %" in page.text
     assert "no adaptation" in page.text and "oracle (has access to the task)" in page.text
     assert "task 0 -9 -3 -7 4 no" in page.text  # against no adaptation, not the first episode
+    assert "worse: where it is below 0 by more than 1 % of the standard deviation of returns" in page.text
     assert "adaptation gain (paired) 5 [4, 6]" in page.text
     assert "no adaptation" in page.text and page.text.index("adaptation gain") < page.text.index("return after adapt")
     write_json(tmp_path / "summary.json", {**common, "return_after": -2.25, "epochs": 4})
@@ -220,7 +221,10 @@ def test_the_page_says_whether_it_adapts_or_averages(tmp_path):
         tmp_path / "evaluation.json", {**values, "verdict": {**verdict, "n_tasks": 60, "failing_tasks": failing}}
     )
     text = page_of(tmp_path).text
-    assert "held-out tasks made worse 31.7 % Share of tasks with a lower return after adaptation than without" in text
+    assert (
+        "held-out tasks made worse 31.7 % Share of tasks with a lower return after adaptation than without, by" in text
+    )
+    assert "1 % of the standard deviation of returns, in the same test episodes" in text
     assert text.index("Does it adapt, or average?") < text.index("Losses and other numbers")
 
 
@@ -319,6 +323,28 @@ def test_a_folder_without_a_run_is_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"holds no run: there is no metrics\.jsonl, no config\.yaml"):
         write_report(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "error"),
+    [
+        ("notes.md", ValueError),
+        ("notes", ValueError),
+        ("folder", ValueError),
+        ("folder.html", IsADirectoryError),
+        ("", ValueError),
+        (3, TypeError),
+    ],
+)
+def test_only_pages_are_replaced(tmp_path, path, error):
+    write_pearl(tmp_path)
+    (tmp_path / "folder.html").mkdir()
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "notes.md").write_text("mine")
+    with pytest.raises(error, match=r"^path must .*(got|is a folder)"):
+        write_report(tmp_path, str(tmp_path / path) if path and isinstance(path, str) else path)
+    assert (tmp_path / "notes.md").read_text() == "mine" and not (tmp_path / "notes").exists()
+    assert write_report(tmp_path, tmp_path / "page.HTM").read_text() == write_report(tmp_path).read_text()
 
 
 def test_nothing_but_the_page_is_written(tmp_path):

@@ -13,7 +13,7 @@ import pytest
 
 import metaroll
 from metaroll.envs.lookup.randomization import default_randomizer
-from metaroll.errors import DamagedFileError, DataError
+from metaroll.errors import DamagedFileError, DataError, UnknownNameError
 from metaroll.lab.cli.main import main
 from metaroll.lab.figures import plots
 from metaroll.lab.figures.plots import plot_robustness
@@ -129,12 +129,20 @@ def test_numbers_in_a_field_lie_in_their_fields_and_on_no_line(tmp_path, monkeyp
     extents = [text.get_window_extent() for text in written]
     for i, one in enumerate(extents):
         assert not any(one.overlaps(other) for other in extents[:i])
-    for text, extent in zip(written, extents, strict=True):
-        for axis, name in enumerate(grid):
-            for bound in result.training_range[name]:
-                at = axes.transData.transform((bound, bound))[axis]
-                crossed = (extent.min[axis] < at) and (at < extent.max[axis])
-                assert not crossed or text.get_bbox_patch() is not None  # a ground that hides the line
+    marked = [line.get_window_extent() for line in axes.lines]
+    assert len(marked) == 2 and not any(extent.overlaps(mark) for extent in extents for mark in marked)
+
+
+def test_the_range_in_training_and_nominal_values_make_no_field_smaller(tmp_path, monkeypatch):
+    grid = {"length": np.array([0.2, 0.3, 0.4]), "mass": np.array([1.0, 2.0])}
+    wide = {"training_range": {"length": (0.25, 9.0), "mass": (0.0, 50.0)}, "nominal": {"length": 0.2, "mass": 7.0}}
+    axes = drawn(monkeypatch, tmp_path, RobustnessMap(grid=grid, returns=np.ones((3, 2, 12)), **wide))
+    assert axes.get_xlim() == pytest.approx((0.15, 0.45)) and axes.get_ylim() == pytest.approx((0.5, 2.5))
+    length, nominal, mass = (np.transpose(line.get_data()) for line in axes.lines)
+    np.testing.assert_allclose(length, [(0.25, 0.0), (0.45, 0.0)])
+    np.testing.assert_allclose(nominal, [(0.2, 1.0)])  # that of the mass is not in the picture
+    np.testing.assert_allclose(mass, [(0.0, 0.5), (0.0, 2.5)])
+    assert axes.get_legend_handles_labels()[1] == ["range in training", "nominal values"]
 
 
 def test_the_interval_of_a_single_point_is_a_bar(tmp_path, monkeypatch):
@@ -189,6 +197,24 @@ def test_pictures_are_drawn_of_any_grid(tmp_path, sizes, episodes):
 def test_wrong_grids_are_named_before_anything_is_run(grid, error, about):
     with pytest.raises(error, match=about):
         robustness_map(policy_of("pend"), "pend", grid, num_episodes=2, max_steps=5)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "about"),
+    [
+        ({"training": {"pole_mass": (2, 1)}}, ValueError, r"^training\['pole_mass'\] must be .*, got \(2, 1\)"),
+        ({"training": {"pole_mass": 3}}, TypeError, r"^training\['pole_mass'\] must be .*, got 3 of type int"),
+        ({"training": {"pole_mass": (0.5, float("nan"))}}, ValueError, "pole_mass.*finite"),
+        ({"training": {"pole_mass": ("a", 2)}}, TypeError, "pole_mass.*number"),
+        ({"training": {"mass": (1, 2)}}, UnknownNameError, "in training"),
+        ({"training": [1, 2]}, TypeError, "^training must be"),
+        ({"seed": -1}, ValueError, "^seed must be an integer of at least 0, got -1"),
+        ({"seed": 1.5}, TypeError, "^seed must be an integer"),
+    ],
+)
+def test_wrong_ranges_and_seeds_are_named_before_anything_is_run(given, error, about):
+    with pytest.raises(error, match=about):
+        robustness_map(None, "pend", {"pole_mass": [1.0]}, **given)
 
 
 def test_the_command_measures_a_run(tmp_path, capsys, monkeypatch):

@@ -726,7 +726,7 @@ def test_other_training_tasks_are_refused(tmp_path: Path) -> None:
 def test_a_run_folder_is_not_overwritten_unless_asked(tmp_path: Path) -> None:
     run = tmp_path / "run"
     make_runner(run).train(1)
-    with pytest.raises(RunExistsError, match=r"metaroll resume .*run.*run_dir"):
+    with pytest.raises(RunExistsError, match=r"run exists .*exist_ok=True.*another folder with run_dir="):
         make_runner(run).train(1)
     assert list(snapshots_of(run)) == [1]
     (run / "notes.txt").write_text("mine")
@@ -736,6 +736,24 @@ def test_a_run_folder_is_not_overwritten_unless_asked(tmp_path: Path) -> None:
     assert {r["iteration"] for r in read_metrics(run)} == {0, 1}
     assert (run / "notes.txt").read_text() == "mine"
     assert (run / "config.yaml").read_text() == "seed: 1\n"  # whoever wrote it knows better
+
+
+@pytest.mark.parametrize("exist_ok", [True, False])
+@pytest.mark.parametrize("kept", ["other/keep.txt", "other/summary.json", "other"])
+def test_what_is_no_run_is_never_replaced(tmp_path: Path, kept: str, exist_ok: bool) -> None:
+    mine = tmp_path / kept
+    mine.parent.mkdir(exist_ok=True)
+    mine.write_text("mine")
+    with pytest.raises(RunExistsError, match=r"^\S+/other exists and is (not a run: it holds \w+|a file)(?!.*resume)"):
+        make_runner(tmp_path / "other", exist_ok=exist_ok).train(1)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [mine] and mine.read_text() == "mine"
+
+
+def test_a_run_without_a_mark_of_an_earlier_version_is_one(tmp_path: Path) -> None:
+    make_runner(tmp_path / "run").train(1)
+    (tmp_path / "run" / ".metaroll").unlink()
+    make_runner(tmp_path / "run", exist_ok=True).train(2)
+    assert list(snapshots_of(tmp_path / "run")) == [2]
 
 
 def test_a_folder_with_foreign_content_is_refused(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from metaroll.envs.base.canvas import Canvas
 from metaroll.envs.point.point_robot import PointRobotEnv, go_to
 from metaroll.lab.figures import video
 from metaroll.lab.figures.film import Film
@@ -125,6 +126,17 @@ def test_a_row_has_a_heading_and_present_values(tmp_path):
     assert top.min() < 120  # the heading is written
     present = frames[4][26 + HEAD - 4 : 26 + HEAD + 18, :100]
     assert present.min() < 180 and frames[0][26 + HEAD - 2 : 26 + HEAD + 18, :100].min() > 180  # nothing at the start
+
+
+def test_a_heading_that_is_longer_than_the_picture_has_more_lines():
+    heading = "task 0: gravity_const=10.6, cart_mass=0.402, rail_length=0.9, a_word_that_is_longer_than_the_picture"
+    lines = Canvas(120, 1).wrapped(heading, 108, 14)
+    assert " ".join(lines) == heading and len(lines) > 4
+    shown = [picture for _, picture in moments([[dataclasses.replace(panel(60, 4), heading=heading)]], 3)]
+    whole = 80 + HEAD + 8 + 18 * len(lines)
+    assert {picture.shape for picture in shown} == {(whole + whole % 2, 120, 3)}
+    for number in range(len(lines)):  # each is written
+        assert shown[0][4 + 18 * number : 4 + 18 * (number + 1)].min() < 120
 
 
 def _towards(x: float, y: float) -> ScriptedPolicy:

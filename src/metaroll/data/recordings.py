@@ -6,19 +6,21 @@ error.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
-from metaroll.checks import check_path, check_whole
+from metaroll.checks import check_flag, check_path, check_whole
 from metaroll.data.doors.budget import MAX_BYTES, Budget
 from metaroll.data.doors.plain_files import damage, open_plain, size_of
 from metaroll.data.folders.atomic_files import write_files
-from metaroll.data.folders.links import remove_file
+from metaroll.data.folders.file_sets import replace_set, unfinished_set
+from metaroll.data.folders.kinds import RECORDINGS
 from metaroll.data.recording_files import (
     prepare_csv,
     prepare_npz,
@@ -30,7 +32,7 @@ from metaroll.data.recording_files import (
 from metaroll.data.recording_format import from_recording, to_recording
 from metaroll.data.rollouts import listed_rollouts
 from metaroll.data.step_sequence import StepSequence
-from metaroll.errors import RecordingError, command_text, option_text
+from metaroll.errors import MetarollError, RecordingError, RunExistsError, command_text, name_given
 
 __all__ = ["load_rollout", "load_rollouts", "save_rollout", "save_rollouts"]
 
@@ -65,15 +67,16 @@ def save_rollout(rollout: StepSequence, path: str | Path, overwrite: bool = Fals
         RecordingError: The file cannot carry something in the rollout, or cannot be written. It is as it was before.
         FileExistsError: The file exists.
     """
-    path = check_path("path", path, "file")
+    path, overwrite = check_path("path", path, "file"), check_flag("overwrite", overwrite)
     writer = _prepare(rollout, path.suffix)
     if not path.parent.is_dir():
         raise RecordingError(f"{path} cannot be written: there is no folder {path.parent}; make it first")
     if os.path.exists(path) and not overwrite:
-        raise FileExistsError(f"{path} exists already; choose another name, or pass {option_text('overwrite', True)}")
+        raise FileExistsError(f"{path} exists already; choose another name, or pass {_overwriting()}")
     if _is_pipe_or_device(path):
         raise RecordingError(f"{path} cannot be written: it is a pipe or a device, and would be replaced by a file")
-    _write({path: writer}, path)
+    with _named(path):
+        write_files({path: writer})
 
 
 def load_rollout(path: str | Path, *, max_bytes: int = MAX_BYTES) -> StepSequence:
@@ -91,6 +94,8 @@ def load_rollout(path: str | Path, *, max_bytes: int = MAX_BYTES) -> StepSequenc
         FileNotFoundError: There is no such file.
     """
     path = check_path("path", path, "file")
+    if path.is_dir():
+        raise RecordingError(f"{path}: it is a folder; load_rollouts loads all rollouts in it", path)
     read, limit = _kind(path.suffix)[1], check_whole("max_bytes", max_bytes)
     with damage(path, RecordingError), open_plain(path) as file:
         budget = Budget.of_file(size_of(file), _LARGEST_FACTOR, limit, "if you trust it, pass a larger max_bytes")
@@ -102,6 +107,8 @@ def save_rollouts(
 ) -> list[Path]:
     """Write rollouts to ``rollout_0000.npz``, ``rollout_0001.npz``, ... in a folder, all of them or none.
 
+    If the process is killed, ``load_rollouts`` returns all old rollouts, or all new ones.
+
     Args:
         rollouts: The rollouts to write; see ``save_rollout``.
         folder: Made if it does not exist.
@@ -112,31 +119,29 @@ def save_rollouts(
         Paths of the files, in order.
 
     Raises:
-        FileExistsError: The folder holds rollouts, and ``overwrite`` is not set.
+        FileExistsError: The folder holds rollouts, and ``overwrite`` is not set; or another process is saving into it.
         RecordingError: A rollout cannot be written; names it. The folder is as it was before.
         TypeError: ``rollouts`` is a single one, or holds something else.
         ValueError: There is none, or no such kind of file.
     """
     folder, rollouts = check_path("folder", folder), listed_rollouts(rollouts)
+    overwrite = check_flag("overwrite", overwrite)
     if not rollouts:
         raise ValueError("rollouts must hold at least one StepSequence, got none")
     width = max(4, len(str(len(rollouts) - 1)))
-    writers = {folder / f"rollout_{i:0{width}}{suffix}": _prepare(r, suffix, i) for i, r in enumerate(rollouts)}
+    writers = {f"rollout_{i:0{width}}{suffix}": _prepare(r, suffix, i) for i, r in enumerate(rollouts)}
     old = [path for path in recordings_in(folder) if re.fullmatch(r"rollout_\d+", path.stem)]
     if old and not overwrite:
         raise FileExistsError(
-            f"{folder} holds {len(old)} rollouts already; choose another folder, or pass "
-            f"{option_text('overwrite', True)}"
+            f"{folder} holds {len(old)} rollouts already; choose another folder, or pass {_overwriting()}"
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RecordingError(f"the folder {folder} cannot be made: {error.strerror or error}") from error
-    _write(writers, folder)
-    for path in old:
-        if path not in writers:
-            remove_file(path)
-    return list(writers)
+    with _named(folder):
+        replace_set(folder, RECORDINGS, writers)
+    return [folder / name for name in writers]
 
 
 def load_rollouts(folder: str | Path, *, max_bytes: int = MAX_BYTES) -> list[StepSequence]:
@@ -165,6 +170,11 @@ def load_rollouts(folder: str | Path, *, max_bytes: int = MAX_BYTES) -> list[Ste
     return [load_rollout(path, max_bytes=max_bytes) for path in paths]
 
 
+def _overwriting() -> str:
+    """How to ask for it: the flag of a command that has one. Code of the user also runs inside the other commands."""
+    return name_given("overwrite") or "overwrite=True"
+
+
 def _kind(suffix: str) -> _Kind:
     if suffix.lower() not in _KINDS:
         raise ValueError(f"the name of a recording must end in {', '.join(_KINDS)}, got {suffix!r}")
@@ -185,13 +195,19 @@ def _prepare(rollout: StepSequence, suffix: str, number: int | None = None) -> C
         raise RecordingError(f"{which}: {error}") from error
 
 
-def _write(writers: Mapping[Path, Callable[[BinaryIO], None]], target: Path) -> None:
+@contextlib.contextmanager
+def _named(target: Path) -> Iterator[None]:
+    """Errors of the operating system with the file or folder that was to be written."""
     try:
-        write_files(writers)
+        yield
+    except RunExistsError:
+        raise
     except OSError as error:
-        raise RecordingError(
-            f"{target} cannot be written: {error.strerror or error}; what was there before is unchanged"
-        ) from error
+        unchanged = "what was there before is unchanged"
+        with contextlib.suppress(MetarollError):
+            if unfinished_set(target, RECORDINGS) is not None:
+                unchanged = "load_rollouts returns the new rollouts, and the next save moves their files into place"
+        raise RecordingError(f"{target} cannot be written: {error.strerror or error}; {unchanged}") from error
 
 
 def _is_pipe_or_device(path: Path) -> bool:
@@ -203,9 +219,14 @@ def recordings_in(folder: Path) -> list[Path]:
     """The recorded rollouts in a folder, sorted by name, numbers in it by their size."""
     if not folder.is_dir():
         return []
-    paths = [
-        path
+    paths = {
+        path.name: path
         for path in folder.iterdir()
         if path.suffix.lower() in _KINDS and not path.name.startswith(".") and path.is_file()
-    ]
-    return sorted(paths, key=lambda path: [int(t) if i % 2 else t for i, t in enumerate(re.split(r"(\d+)", path.name))])
+    }
+    unfinished = unfinished_set(folder, RECORDINGS)
+    if unfinished is not None:
+        paths = {name: path for name, path in paths.items() if RECORDINGS.place_of(name) is None} | unfinished
+    return sorted(
+        paths.values(), key=lambda path: [int(t) if i % 2 else t for i, t in enumerate(re.split(r"(\d+)", path.name))]
+    )

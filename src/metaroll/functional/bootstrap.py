@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from metaroll.checks import check_fraction, check_whole, takes_arguments
+from metaroll.checks import check_fraction, check_whole, described, takes_arguments
 from metaroll.errors import ShapeError, unknown_name
 from metaroll.seeding import as_generator
 
@@ -87,8 +87,8 @@ def bootstrap_ci(
     _check_statistic(stat_fcn, columns)
     num_reps = check_whole("num_reps", num_reps)
     tail = check_fraction("alpha", alpha)
-    if isinstance(ci_sides, bool) or ci_sides not in (1, 2):
-        raise ValueError(f"ci_sides must be 1 or 2, got {ci_sides!r}")
+    if isinstance(ci_sides, bool) or not np.isscalar(ci_sides) or ci_sides not in (1, 2):
+        raise ValueError(f"ci_sides must be 1 or 2, got {described(ci_sides)}")
     tail = tail / 2.0 if ci_sides == 2 else tail
     try:
         generator = as_generator(seed)

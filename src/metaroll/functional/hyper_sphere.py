@@ -48,7 +48,7 @@ def sample_from_hyper_sphere_surface(
     """
     dim = check_whole("num_dim", num_dim)
     number = 1 if num_samples is None else check_whole("num_samples", num_samples, low=0)
-    if method not in _METHODS:
+    if not isinstance(method, str) or method not in _METHODS:
         raise unknown_name("method", str(method), _METHODS)
     if method == "Marsaglia" and dim not in (3, 4):
         raise ValueError(f"method 'Marsaglia' exists for num_dim 3 and 4 only, got {dim}; take 'normal'")

@@ -129,14 +129,15 @@ def calibration_checks(posterior: Posterior, pairs: Pairs | None, alpha: float) 
     ranks = sbc_ranks(pairs.truths, pairs.draws)
     judged = {name: _judged(ranks[:, i], num_draws) for i, name in enumerate(posterior.names)}
     worst = min(min(each.p_value for each in judged.values()) * dim, 1.0)
-    held = ", ".join(f"{name} {each.coverage:.0%}" for name, each in judged.items())
-    words = f"{_LEVEL:.0%} intervals hold the true parameter in {held} of {len(ranks)} simulations"
+    held = ", ".join(f"{name} {100 * each.coverage:.0f} %" for name, each in judged.items())
+    words = f"{100 * _LEVEL:.0f} % intervals hold the true parameter in {held} of {len(ranks)} simulations"
     sure = {name: each for name, each in judged.items() if each.p_value * dim < alpha}
     wrong = {name: each.deviations for name, each in sure.items() if each.deviations}
     if wrong:
         words = f"{_grouped(wrong, {name: each.shift for name, each in judged.items()})}: {words}"
     elif sure:
-        words = f"slightly off in {', '.join(sure)}: {words}"
+        most = max(each.distance for each in sure.values())
+        words = f"slightly off in {', '.join(sure)}, at some level by {100 * most:.1f} %: {words}"
     values = {
         "p_values": {name: each.p_value for name, each in judged.items()},
         "coverage": {name: each.coverage for name, each in judged.items()},
@@ -233,11 +234,14 @@ def _joint_coverage(pairs: Pairs, alpha: float) -> Check:
     fractions = tarp_fractions(truths, pairs.draws / scale, np.roll(truths, 1, axis=0))
     p_value = uniformity_p_value(fractions)
     inside = float((np.abs(fractions - 0.5) <= 0.5 * _LEVEL).mean())
-    usable = _NARROW <= inside <= _WIDE and uniformity_distance(fractions) < _DISTANCE
+    distance = uniformity_distance(fractions)
+    usable = _NARROW <= inside <= _WIDE and distance < _DISTANCE
     outcome: Outcome = "passed" if p_value >= alpha else "small" if usable else "failed"
-    words = f"joint regions of {_LEVEL:.0%} hold {inside:.0%} of the true parameters"
+    words = f"joint regions of {100 * _LEVEL:.0f} % hold {100 * inside:.0f} % of the true parameters"
     values = {"inside": inside, AT_MOST_WIDE: outcome != "failed" or inside >= _LEVEL}
-    return Check(COVERAGE, outcome, ("slightly off: " if outcome == "small" else "") + words, p_value, values)
+    if outcome == "small":
+        words = f"slightly off, at some level by {100 * distance:.1f} %: {words}"
+    return Check(COVERAGE, outcome, words, p_value, values)
 
 
 def check_at_observed(

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from metaroll.checks import array_of, check_fraction, check_instance, check_whole, described
-from metaroll.errors import ShapeError
+from metaroll.checks import array_of, check_fraction, check_instance, check_seed, check_whole, described
+from metaroll.errors import ShapeError, counted
 from metaroll.functional.posteriors.calibration import effective_sample_size, tail_p_value
 from metaroll.functional.posteriors.distances import mahalanobis_distances, neighbor_distances
 from metaroll.inference.calibration import (
@@ -95,6 +95,7 @@ def check_posterior(
         check_whole(name, number, 20)
     check_whole("num_calibration", num_calibration, FEWEST_PAIRS)
     names = check_instance("posterior", posterior, Posterior, "a Posterior").names
+    seed = check_seed("seed", seed)
     simulate = None if simulate is None else named(simulate, names)
     if held_out_simulate is not None:
         held_out_simulate = named(held_out_simulate, names, "held_out_simulate")
@@ -294,7 +295,7 @@ def _reproduced(name: str, made: Simulations | None, value: Any, alpha: float) -
     each = [tail_p_value(distance, reference) for distance in mahalanobis_distances(given, cloud[:half])]
     p_value = min(min(each) * len(each), 1.0)
     failed = p_value < alpha
-    what = "the observed features" if name.endswith("observed") else f"{len(points)} held-out rollouts"
+    what = "the observed features" if name.endswith("observed") else counted(len(points), "held-out rollout")
     words = f"simulations with its parameters {'do not give' if failed else 'give'} {what} (p = {p_value:.3g})"
     return Check(name, "failed" if failed else "passed", words, p_value, {"p_values": each})
 

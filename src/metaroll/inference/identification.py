@@ -84,6 +84,7 @@ class Identification:
         Args:
             seed: Seed of the draws.
         """
+        seed = check_seed("seed", seed)
         generator = np.random.default_rng(derive_seed("identification", seed))
         rows = draws_of_information(self.point, self.information, NUM_DRAWS, generator)
         description = {

@@ -61,7 +61,7 @@ def check_informed(posterior: Posterior, pairs: Pairs | None, alpha: float, seed
     ignored = [name for name in sure if fits[name].share >= _IGNORED]
     words = "regressions on features predict nothing that the posterior leaves open"
     if ignored:
-        shares = ", ".join(f"{fits[name].share:.0%}" for name in ignored)
+        shares = ", ".join(f"{100 * fits[name].share:.0f} %" for name in ignored)
         words = f"ignores information in the data about {', '.join(ignored)}: a regression on features predicts "
         words += f"{shares} of what the posterior leaves open"
     elif sure:
@@ -103,7 +103,7 @@ def check_identified(posterior: Posterior, made: Simulations | None, alpha: floa
         (little, "this data hardly identifies"),
         (missed, "the features identify, but the posterior does not,"),
     ):
-        each = ", ".join(f"{name} ({shares[name]:.0%} of its variance by a regression)" for name in names)
+        each = ", ".join(f"{name} ({100 * shares[name]:.0f} % of its variance by a regression)" for name in names)
         parts += [f"{text} {each}"] if names else []
     words = "; ".join([*parts, words])
     values = {"ratios": ratios, "shares": shares, "unidentified": [*nothing, *little]}

@@ -11,7 +11,7 @@ from typing import Any, final
 import numpy as np
 from torch import Tensor, nn
 
-from metaroll.checks import array_of, check_path, check_whole
+from metaroll.checks import array_of, check_path, check_seed, check_whole
 from metaroll.data.posteriors.folder import Draws, read_description, read_draws, read_weights, write_folder
 from metaroll.errors import PosteriorError, ShapeError
 from metaroll.inference.estimators import NeuralEstimator
@@ -64,7 +64,7 @@ class Posterior:
         """Region of the parameters on which its estimator was trained; ``None``: the whole prior."""
         self.description: dict[str, Any] = dict(description or {})
         """Settings and statistics of its simulations and training."""
-        self._estimator, self._seed = estimator, seed
+        self._estimator, self._seed = estimator, check_seed("seed", seed)
         self.observed: np.ndarray | None = None if observed is None else self._features("observed", observed)[0]
         """Features of the observation, ``None`` without one."""
         self._draws: np.ndarray | None = None
@@ -151,7 +151,7 @@ class Posterior:
             observed: Features of one observation, or of m; ``None`` means those of the posterior. Without an
                 estimator, its draws are resampled with replacement.
         """
-        count = check_whole("num", num, 0)
+        count, seed = check_whole("num", num, 0), check_seed("seed", seed)
         if observed is None and (self._estimator is None or self.observed is None):
             generator = np.random.default_rng(derive_seed("posterior rows", seed))
             return self.draws[generator.integers(len(self.draws), size=count)]
@@ -284,7 +284,8 @@ class Posterior:
         return rows
 
     def _from_estimator(self, num: int, features: np.ndarray, seed: int) -> np.ndarray:
-        drawn = self._needed().sample(num, features, seed)
+        estimator = self._needed()
+        drawn = estimator.sample(num, features, seed) if num else np.empty((len(features), 0, self.prior.dim))
         return self.prior.from_normal(drawn.reshape(-1, self.prior.dim)).reshape(drawn.shape)
 
     def __repr__(self) -> str:

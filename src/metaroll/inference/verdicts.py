@@ -46,6 +46,11 @@ class Check(NamedTuple):
     p_value: float | None = None
     values: Mapping[str, Any] = {}
 
+    @property
+    def shown_outcome(self) -> str:
+        """The outcome in texts."""
+        return "acceptable" if self.outcome == "small" else self.outcome
+
 
 @final
 @dataclass(frozen=True)
@@ -129,4 +134,4 @@ class Verdict:
         else:
             head = f"The {whose} passed all {done} tests."
         width = max(len(check.name) for check in self.checks)
-        return "\n".join([head, *(f"  {c.outcome:11}  {c.name:{width}}  {c.words}" for c in self.checks)])
+        return "\n".join([head, *(f"  {c.shown_outcome:11}  {c.name:{width}}  {c.words}" for c in self.checks)])

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from metaroll.checks import check_list, check_number, check_whole, is_tensor
+from metaroll.checks import check_flag, check_list, check_number, check_whole, is_tensor
 from metaroll.errors import DataError, ShapeError, unknown_name
 from metaroll.policies.parameters import ParameterFreePolicy
 from metaroll.types import Context, EnvSpec, PolicyInfo, PolicyState
@@ -34,9 +34,7 @@ class PlaybackPolicy(ParameterFreePolicy):
 
     def __init__(self, env_spec: EnvSpec, act_recordings: Sequence[Any], no_reset: bool = False) -> None:
         self.env_spec = EnvSpec.from_env(env_spec)
-        if not isinstance(no_reset, bool):
-            raise TypeError(f"no_reset must be a bool, got {no_reset!r}")
-        self.no_reset = no_reset
+        self.no_reset = check_flag("no_reset", no_reset)
         blank = _blank_action(self.env_spec)
         listed = check_list("act_recordings", act_recordings, "arrays of actions")
         self._recordings = [_checked_recording(i, rec, blank) for i, rec in enumerate(listed)]

@@ -15,8 +15,6 @@ from metaroll.data.folders.links import refuse_link
 
 __all__ = ["checksum", "flush_folder", "named_errors", "temporary_path", "write_atomic", "write_files", "write_text"]
 
-__all__ = ["checksum", "flush_folder", "named_errors", "temporary_path", "write_atomic", "write_files"]
-
 
 def temporary_path(path: Path) -> Path:
     """Temporary path for the new content of ``path``: ``.NAME.PROCESS-RANDOM.tmp``, different in each call."""
@@ -42,7 +40,8 @@ def named_errors(path: Path) -> Iterator[None]:
 def write_files(writers: Mapping[Path, Callable[[BinaryIO], object]]) -> None:
     """Write files that belong together: none of them changes before all are complete on disk.
 
-    If one cannot be written, nothing is left behind, and files that existed before stay unchanged.
+    If one cannot be written, nothing is left behind, and files that existed before stay unchanged. A kill may leave
+    some of them replaced, and others not; ``replace_set`` is for sets of files.
 
     Args:
         writers: Path -> function that writes the content into an open file.

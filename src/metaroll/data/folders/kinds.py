@@ -20,8 +20,11 @@ __all__ = [
     "LOG_FILE",
     "MARK_FILE",
     "METRICS_FILE",
+    "NEW_FILES",
+    "NEW_LIST",
     "OPTIONS_FILE",
     "POSTERIOR",
+    "RECORDINGS",
     "RUN",
     "SAVED_FILE",
     "SIM2REAL",
@@ -50,6 +53,8 @@ SAVED_FILE = ".saved"
 LOG_FILE = ".output.log"
 """The output of a run of a group that has its own process."""
 SNAPSHOTS = "snapshots"
+NEW_FILES, NEW_LIST = ".metaroll-new", "complete.json"
+"""The folder of new files that replace a set of files, and the names of all of them, once they are complete."""
 OPTIONS_FILE = "options.json"
 """The request of a loop of sim2real; it continues only with the same."""
 
@@ -166,14 +171,17 @@ INFER = Kind(
 )
 # Loops of earlier versions may hold simopt and adr.
 _TASKS = r"(\.?(oracle|simopt)-tasks)(\.\d+-[0-9a-f]{8}\.(old|tmp))?"
-_LOG = Layout((r"rollout_\d+\.npz",))
+_RECORDING = r"rollout_\d+\.(?i:npz|csv|parquet)"
+# The list first: without it, new files are incomplete.
+RECORDINGS = Layout((_RECORDING,), {re.escape(NEW_FILES): Layout((re.escape(NEW_LIST), _RECORDING))})
+"""Rollouts that are saved together."""
 SIM2REAL = Kind(
     "sim2real",
     "a loop of sim2real",
     Layout(
         (r"report\.html", r"sim2real\.json", re.escape(OPTIONS_FILE)),
         {
-            "log": _LOG,
+            "log": RECORDINGS,
             "inference": INFER.layout,
             "policies": Layout((), {r"(nominal|uniform|posterior|simopt|adr|oracle)(-\d+)?": RUN.layout}),
             _TASKS: POSTERIOR.layout,

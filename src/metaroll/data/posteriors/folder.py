@@ -183,7 +183,9 @@ def read_description(folder: str | Path) -> dict[str, Any]:
     folder = find_posterior(folder)
     path = folder / DESCRIPTION
     if not path.is_file():
-        problem = "there is no such folder" if not folder.is_dir() else f"it has no {DESCRIPTION}"
+        problem = f"it has no {DESCRIPTION}"
+        if not folder.is_dir():
+            problem = "it is a file" if folder.is_file() else "there is no such folder"
         raise PosteriorError(f"{folder} is not a posterior folder: {problem}; name one that inference has written")
     document = read_json(path, PosteriorError, _CURE)
     if not isinstance(document, dict) or document.get("format") != FORMAT:

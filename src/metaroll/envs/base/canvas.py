@@ -84,6 +84,15 @@ class Canvas:
         if placed:
             self._pen.text(placed, text, fill=color, font_size=size * _SCALE, anchor="ls")
 
+    def wrapped(self, text: str, width: float, size: int = 12) -> list[str]:
+        """The lines of ``text``, broken between words so that none is longer than ``width`` unless a word is."""
+        lines: list[str] = []
+        for word in text.split(" "):
+            longer = f"{lines[-1]} {word}" if lines else word
+            fits = lines and self._pen.textlength(longer, font_size=size * _SCALE) <= width * _SCALE
+            lines = [*lines[:-1], longer] if fits else [*lines, word]
+        return lines
+
     def pixels(self) -> np.ndarray:
         """The finished picture, uint8 ``(H, W, 3)``."""
         return np.array(self._image.reduce(_SCALE), dtype=np.uint8)

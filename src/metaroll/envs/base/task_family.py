@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from gymnasium.envs.registration import EnvSpec as Registration
 
-from metaroll.checks import check_whole, short_name
+from metaroll.checks import check_seed, check_whole, short_name
 from metaroll.envs.base.constructors import (
     Constructor,
     CopiedEnv,
@@ -270,10 +270,12 @@ class TaskFamily:
                 are, and draw tasks from the family's name even where there is ``drawn_as``: as runs of before
                 2026-11-28 have it.
         """
+        seed = check_seed("seed", seed)
         num_train = check_whole("num_train", self.num_train_tasks if num_train is None else num_train, 0)
         num_test = check_whole("num_test", self.num_test_tasks if num_test is None else num_test, 0)
+        seed = check_seed("seed", seed)
         if self.lists is not None:
-            train, test = self.lists(int(seed))
+            train, test = self.lists(seed)
             if len(train) < num_train or len(test) < num_test:
                 raise ValueError(
                     f"{self.name} has {len(train)} training and {len(test)} held-out tasks, too few for "
@@ -281,7 +283,7 @@ class TaskFamily:
                 )
             return list(train[:num_train]), list(test[:num_test])
         stream = self.name if test_after_train else self._stream
-        generator = np.random.default_rng(derive_seed("tasks", stream, int(seed)))
+        generator = np.random.default_rng(derive_seed("tasks", stream, seed))
         if self.test_share is not None:
             sizes = num_train, num_test
             return draw_split(self.tasks, *sizes, self.test_share, generator, self.name, self.test_tasks)
@@ -298,7 +300,7 @@ class TaskFamily:
         train, test = known[: usual[0]], known[usual[0] :]
         for side, more, count in ((test, "held-out", num_test), (train, "training", num_train)):
             if count > len(side):
-                generator = np.random.default_rng(derive_seed(f"more {more} tasks", stream, int(seed)))
+                generator = np.random.default_rng(derive_seed(f"more {more} tasks", stream, seed))
                 try:
                     side += draw_more(self.tasks, count - len(side), [*train, *test], generator, self.name)
                 except ValueError:  # there are few: training tasks that are not requested are held out, too
@@ -317,6 +319,7 @@ class TaskFamily:
         Args:
             seed: The same seed gives the same tasks in the same order.
         """
+        seed = check_seed("seed", seed)
         if self.test_share is None:
             train, test = self.split(seed=seed)
             return FixedTaskSampler(train, generator=seed), FixedTaskSampler(test, generator=seed)
@@ -327,7 +330,7 @@ class TaskFamily:
                 side,
                 share,
                 test_tasks=held_out,
-                generator=derive_seed("sampler", side, self._stream, int(seed)),
+                generator=derive_seed("sampler", side, self._stream, seed),
             )
             for side in ("train", "test")
         )

@@ -31,11 +31,12 @@ def draw(model: SimModel, state: np.ndarray, memory: np.ndarray, params: Params)
     state, memory = np.asarray(state, dtype=np.float64), np.asarray(memory, dtype=np.float64)
     known = np.isfinite(state).all() and np.isfinite(memory).all()
     picture: Callable[..., None] = _PICTURES.get(model.name, _draw_bars) if known else _draw_bars
-    canvas.text((14, HEIGHT - 24), model.name[:1].upper() + model.name[1:], size=14)
+    # The letters are large enough for videos and pages, which show the picture at two thirds of its size.
+    canvas.text((14, HEIGHT - 24), model.name[:1].upper() + model.name[1:], size=18)
     if picture is not _draw_gaussian:
         entries = [f"{label} {value:.3g}" for label, value in zip(model.state_labels, state, strict=True)]
         for line, begin in enumerate(range(0, len(entries), 4)):
-            canvas.text((14, HEIGHT - 42 - 14 * line), "   ".join(entries[begin : begin + 4]), GRAY, size=10)
+            canvas.text((14, HEIGHT - 46 - 18 * line), "   ".join(entries[begin : begin + 4]), GRAY, size=15)
     picture(canvas, model, state, memory, params)
     return canvas.pixels()
 
@@ -150,8 +151,8 @@ def _draw_ball_balancer(canvas: Canvas, model: SimModel, state: np.ndarray, memo
         place = 0.5 * side / scale
         along = 70.0 * state[2 + axis] / place
         canvas.disc(_moved(center, (along, 12.0), -3.0 * slope), 8, RED)
-        canvas.text((center[0] - 92, height - 4), label, size=12)
-    canvas.text((310, 30), "slopes x 3", GRAY, size=10)
+        canvas.text((center[0] - 92, height - 4), label, size=15)
+    canvas.text((310, 30), "slopes x 3", GRAY, size=15)
 
 
 def _draw_catapult(canvas: Canvas, model: SimModel, state: np.ndarray, memory: np.ndarray, params: Params) -> None:
@@ -162,7 +163,7 @@ def _draw_catapult(canvas: Canvas, model: SimModel, state: np.ndarray, memory: n
     for power in range(5):
         level = ground + 40 + 48.0 * power
         canvas.line([(90, level), (WIDTH - 90, level)], PALE, 1)
-        canvas.text((WIDTH - 84, level - 4), f"{10**power} m", GRAY, size=10)
+        canvas.text((WIDTH - 84, level - 4), f"{10**power} m", GRAY, size=15)
     height = abs(float(state[0]))
     level = ground + 40 + 48.0 * math.log10(height) if height > 0.3 else ground + 40
     canvas.disc((base[0], min(level, HEIGHT - 60.0) if height > 0 else ground + 40), 12, RED)
@@ -195,7 +196,7 @@ def _draw_bars(canvas: Canvas, model: SimModel, state: np.ndarray, memory: np.nd
         level = 240.0 - gap * i
         length = 150.0 * math.tanh(float(value)) if math.isfinite(value) else 0.0
         canvas.box((WIDTH / 2 + 20 + length / 2, level), abs(length), 0.5 * gap, BLUE)
-        canvas.text((20, level - 4), label, size=11)
+        canvas.text((20, level - 4), label, size=15)
 
 
 _PICTURES = {

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from metaroll.checks import check_number, check_whole
+from metaroll.checks import array_of, check_number, check_whole
 from metaroll.errors import ShapeError, option_name
 from metaroll.functional.search.base import Search, SearchState, best_first, checked_mean, default_population
 from metaroll.functional.search.cma_constants import CMAConstants, cma_constants
@@ -139,6 +139,9 @@ class CMA(Search[CMAState]):
         for name, value in (("max_generations", self.max_generations), ("max_evaluations", self.max_evaluations)):
             if value is not None:
                 check_whole(name, value)
+        for name, value in (("lower", self.lower), ("upper", self.upper)):
+            if value is not None and np.isnan(array_of(name, value, "a number or an array of numbers")).any():
+                raise ValueError(f"{name} must not be NaN, got {value!r}")
 
     def start(self, mean: Any, *, sigma: float | None = None, population: int | None = None) -> CMAState:
         """See ``Search.start``.

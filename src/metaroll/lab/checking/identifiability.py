@@ -100,12 +100,14 @@ class Identifiability:
                 return _by_neighbors(numbers)
             best = max(readings, key=lambda key: readings[key].r_squared)
             most = readings[best].r_squared
-            readable = f"at most {most:.0%} of {best}" if most >= 0.005 else "nothing of it"
+            readable = f"at most {100 * most:.0f} % of {best}" if most >= 0.005 else "nothing of it"
             return TaskCheck(_FIRST, "ok", f"does not reveal the task: {readable} can be decoded", numbers=numbers)
         shown = []
         for key, decoded in decodable.items():
             by, _, position = decoded.how.partition("entry ")
-            shown.append(f"{key} ({decoded.r_squared:.0%}, from {by or self._entry(int(columns[int(position)]))})")
+            shown.append(
+                f"{key} ({100 * decoded.r_squared:.0f} %, from {by or self._entry(int(columns[int(position)]))})"
+            )
         value = f"reveals {', '.join(shown[:4])}" + (f" and {len(shown) - 4} more" if len(shown) > 4 else "")
         if all(reading.r_squared >= _DECODABLE for reading in readings.values()):
             return TaskCheck(_FIRST, "fail", f"the whole task can be decoded: it {value}", _HINT, numbers)
@@ -220,7 +222,7 @@ class Identifiability:
         steps = counted(self._num_steps, "step")
         value = (
             f"random actions distinguish {count} of {len(pairs)} pairs of tasks in {steps}; the task of a rollout is "
-            f"guessed correctly out of two in {mean:.0%} of cases (chance 50%)"
+            f"guessed correctly out of two in {100 * mean:.0f} % of cases (chance 50 %)"
         )
         if mean >= _DISTINGUISHABLE:
             return TaskCheck(name, "ok", value, numbers=numbers)
@@ -248,7 +250,7 @@ class Identifiability:
             hint = "return a reward that depends on actions; if it is sparse, longer rollouts may show it (num_steps)"
             return TaskCheck("reward", "warn", value, hint, numbers)
         if nonzero < 0.05:
-            value += f"; nonzero in {nonzero:.1%} of the steps"
+            value += f"; nonzero in {100 * nonzero:.1f} % of the steps"
         if _SMALL <= size <= _LARGE:
             return TaskCheck("reward", "ok", value, numbers=numbers)
         factor = 10.0 ** -round(math.log10(size))
@@ -274,7 +276,7 @@ def _neighbors_show(numbers: dict[str, float]) -> bool:
 
 def _by_neighbors(numbers: dict[str, float]) -> TaskCheck:
     accuracy, chance = numbers["nearest_neighbor_accuracy"], numbers["chance"]
-    guesses = f"its nearest neighbor is from the same task in {accuracy:.0%} (chance {chance:.0%})"
+    guesses = f"its nearest neighbor is from the same task in {100 * accuracy:.0f} % (chance {100 * chance:.0f} %)"
     if _neighbors_show(numbers):
         hint = "a learner may read the task from it; leave out what reveals it, unless the task is meant to be known"
         return TaskCheck(_FIRST, "warn", f"distinguishes tasks: {guesses}", hint, numbers)

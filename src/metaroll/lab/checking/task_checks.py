@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from metaroll.checks import check_whole
+from metaroll.checks import check_seed, check_whole
 from metaroll.data.data_format import iterate_leaves
 from metaroll.data.space_batches import empty_batch, flatten_batch, same_kind, write_element
 from metaroll.data.step_sequence import StepSequence
@@ -69,8 +69,10 @@ def check_task_env(
         seed: Seed of tasks, resets and actions.
 
     Raises:
-        TypeError, ValueError: ``num_steps`` is not a whole number of at least 1, or ``env`` gives no family of tasks.
+        TypeError, ValueError: ``num_steps`` is not a whole number of at least 1, ``seed`` not one of at least 0, or
+            ``env`` gives no family of tasks.
     """
+    seed = check_seed("seed", seed)
     if isinstance(env, str) and tasks is None:
         family = get_family(env)
     else:

@@ -12,11 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from metaroll.config import options_of
+from metaroll.configs.evaluation import MetaEvaluationConfig
 from metaroll.data.doors.json_files import parse_json
 from metaroll.data.doors.plain_files import damage
 from metaroll.errors import SnapshotError, UsageError, command_text, for_reader, option_name
 from metaroll.lab.figures.charts import training_curve
-from metaroll.lab.runs.run_reports import ends_with_evaluation, find_runs, read_run, read_summary
+from metaroll.lab.runs.report_facts import newest_evaluation
+from metaroll.lab.runs.run_reports import find_runs, read_evaluation, read_run, read_summary
 from metaroll.own_code import is_given
 from metaroll.training.session.run_config import read_group
 from metaroll.training.store import run_folder
@@ -34,7 +37,7 @@ _OF_ONE_RUN = (
 )
 # Packages that change what is measured, not only its speed or last bits.
 _PACKAGES = ("metaroll", "gymnasium", "mujoco", "metaworld")
-_HINT = "they are not comparable; evaluate all of them in the same way, or leave some out"
+_HINT = "they are not comparable; {} all of them in the same way, or leave some out"
 _WHAT = {"return_after": "return after adaptation", "return_mean": "return of a policy that does not adapt"}
 
 
@@ -45,7 +48,7 @@ class RunScores:
     Attributes:
         folder: Folder of the run.
         source: The folder that was given: that of the run, or one that contains it.
-        config: Its configuration.
+        config: Its configuration; section ``evaluation`` says how the newest evaluation was made.
         metric: ``return_after`` or ``return_mean``.
         env_steps: Environment steps of training at the evaluation.
         mean: The score.
@@ -53,7 +56,8 @@ class RunScores:
         curve: Steps and score of all evaluations, shape ``(E, 2)``.
         trained: Steps and return of training in all epochs, shape ``(E, 2)``; none: ``(0, 2)``.
         unfinished: How far the run is, if it has not finished; empty otherwise.
-        provenance: How the final evaluation was made, as far as known.
+        provenance: How the newest evaluation was made, as far as known.
+        protocol: Its arguments as they were used, except the seed; empty for an evaluation during training.
     """
 
     folder: Path
@@ -67,6 +71,7 @@ class RunScores:
     trained: np.ndarray
     unfinished: str
     provenance: Mapping[str, Any]
+    protocol: Mapping[str, Any]
 
     @property
     def seed(self) -> int:
@@ -81,8 +86,10 @@ class RunScores:
 
     @property
     def options(self) -> dict[str, Any]:
-        """All options except those of a single run, and where the algorithm and the network come from."""
-        flat = {**flat_values(self.config), "algo": self.config["algo"], "env": self.config["env"]}
+        """All options of training except those of a single run, and where the algorithm and the network come from."""
+        # Evaluations need no place here: runs that were evaluated in different ways are refused.
+        trained = {**self.config, "evaluation": {}}
+        flat = {**flat_values(trained), "algo": self.config["algo"], "env": self.config["env"]}
         origins = {name: text for name, text in kept_origins(self.config).items() if name != ENV_PLUGIN}
         return {name: value for name, value in flat.items() if name not in _OF_ONE_RUN} | origins
 
@@ -113,11 +120,12 @@ class RunGroup:
         return [run.seed for run in self.runs]
 
 
-def compared_groups(arguments: Sequence[str]) -> tuple[list[RunGroup], list[str], list[str]]:
+def compared_groups(arguments: Sequence[str], curves: bool = False) -> tuple[list[RunGroup], list[str], list[str]]:
     """Groups of runs, the runs that are not complete, and notes on the groups.
 
     Args:
         arguments: Folders of runs, or folders that contain runs.
+        curves: Whether learning curves are compared, which only training measures, instead of the newest evaluations.
 
     Raises:
         UsageError: Two runs were measured in different ways, are the same one, or one has no evaluation.
@@ -131,12 +139,14 @@ def compared_groups(arguments: Sequence[str]) -> tuple[list[RunGroup], list[str]
         for folder in folders or [run_folder.find_run(path)]:
             resolved = folder.resolve()
             if resolved in given_by:
-                raise UsageError(f"{folder} is given twice, by {given_by[resolved]} and {path}: give each run once")
+                both = "" if path == given_by[resolved] else f", by {given_by[resolved]} and {path}"
+                raise UsageError(f"{folder} is given twice{both}: give each run once")
             sources[folder] = given_by[resolved] = path
         if (group_file := read_group(path)) is not None:
             unfinished += [f"{folder} (not begun)" for folder in group_file.missing]
-    groups = _groups_of([_read(folder, source) for folder, source in sources.items()])
-    _refuse_different([run for group in groups for run in group.runs])
+    runs = [_read(folder, source, curves) for folder, source in sources.items()]
+    _refuse_different(runs, _HINT.format("train" if curves else "evaluate"))
+    groups = _groups_of(runs)
     begun = [run.unfinished for group in groups for run in group.runs if run.unfinished]
     return groups, begun + unfinished, _notes_on_merged(groups)
 
@@ -207,7 +217,7 @@ def _listed(names: Sequence[str]) -> str:
     return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def _refuse_different(runs: Sequence[RunScores]) -> None:
+def _refuse_different(runs: Sequence[RunScores], hint: str) -> None:
     """``UsageError`` if two runs were measured in different ways: environment, horizon, protocol, versions.
 
     The message names the most important difference, in the order of ``RunScores.provenance``, and counts the others.
@@ -215,11 +225,13 @@ def _refuse_different(runs: Sequence[RunScores]) -> None:
     first = runs[0]
     for run in runs[1:]:
         differing = [name for name, value in first.provenance.items() if run.provenance.get(name, value) != value]
+        if first.protocol and first.protocol == run.protocol:  # made in the same way, whatever training did
+            settings = {option_name(name) for name in first.config["evaluation"]} - {option_name("return_reward_key")}
+            differing = [name for name in differing if name not in settings]
         if differing:
             name, *more_names = differing
             here, there = first.provenance[name], run.provenance[name]
             more = f" (and {len(more_names)} more: {', '.join(more_names)})" if more_names else ""
-            hint = _HINT
             if name == "environment" and any("@" in str(value_here) for value_here in (here, there)):
                 hint = (
                     "each was measured on its own tasks, which are not comparable; run both in one environment, as in "
@@ -239,13 +251,15 @@ def scores_of(*groups: RunGroup, paired: bool = False) -> list[np.ndarray]:
     return [np.array([run.per_task if shared else (run.mean,) for run in group.runs]) for group in groups]
 
 
-def _read(folder: Path, source: Path) -> RunScores:
+def _read(folder: Path, source: Path, curves: bool) -> RunScores:
     with damage(folder, SnapshotError, "restore it from a copy, or leave it out"):
-        return _scores(folder, source)
+        return _scores(folder, source, curves)
 
 
-def _scores(folder: Path, source: Path) -> RunScores:
+def _scores(folder: Path, source: Path, curves: bool) -> RunScores:
     config, report, summary = run_folder.read_config(folder), read_run(folder), read_summary(folder)
+    evaluation = {} if curves else read_evaluation(folder)
+    evaluation = evaluation if "protocol" in evaluation else {}  # it is unknown how others were made
     if report.problem:
         raise UsageError(f"{folder} is damaged: {report.problem}; or leave it out")
     phase, metric = ("MetaTest", "return_after") if adapts(config) else ("Evaluation", "return_mean")
@@ -256,27 +270,37 @@ def _scores(folder: Path, source: Path) -> RunScores:
     whole = [row for row in rows if row["task"] is None]
     curve = [(row["env_steps"], row["value"]) for row in whole]
     tasks = [row["value"] for row in rows if row["task"] is not None and row["iteration"] == whole[-1]["iteration"]]
-    if ends_with_evaluation(summary, report.epochs_done, whole[-1]["iteration"] + 1 if whole else 0, metric):
-        curve.append((summary["env_steps"], summary[metric]))
-        if "per_task" in summary:
-            tasks = [row[metric] for row in summary["per_task"]]
+    logged = whole[-1]["iteration"] + 1 if whole else 0
+    epochs, newest = newest_evaluation(summary, evaluation, logged, report.epochs_done)
+    if not isinstance(newest.get(metric), int | float):
+        newest = {}
+    if newest:
+        steps = max((row["env_steps"] for row in (*rows, *trained) if row["iteration"] < epochs), default=0)
+        curve = curve[:-1] if logged == epochs else curve
+        curve.append((newest.get("env_steps", steps), newest[metric]))
+        if "per_task" in newest:
+            tasks = [row[metric] for row in newest["per_task"]]
         else:  # no tasks in the nominal environment
-            returns = summary.get("returns", ())
+            returns = newest.get("returns", ())
             tasks = [float(np.mean(row)) for row in returns] if len(returns) > 1 else []
     if not curve:
         every = config["algorithm"].get("evaluate_every")
-        resume_text, option = (
+        evaluate_text, resume_text, option = (
+            for_reader(f"evaluate(out={str(folder)!r})", f"`{command_text('evaluate', folder)}`"),
             for_reader("learn()", f"`{command_text('resume', folder)}`"),
             for_reader("evaluate_every=N", "--evaluate-every N"),
         )
+        now = "" if curves else f"{evaluate_text} evaluates it now; "
         raise UsageError(
-            f"{folder} has no evaluation yet: {resume_text} trains it to its end, where it is evaluated; {option} (now "
-            f"{every}) also evaluates in between; or leave it out"
+            f"{folder} has no evaluation yet: {now}{resume_text} trains it to its end, where it is evaluated; {option} "
+            f"(now {every}) also evaluates in between; or leave it out"
         )
     unfinished = ""
     if report.state not in ("finished", "stopped"):
         unfinished = f"{folder} ({report.state}, {report.epochs_done} of {report.epochs_total} epochs)"
-    versions = config.get("versions") or {}
+    versions = newest.get("versions") or config.get("versions") or {}
+    protocol = _protocol(newest)
+    config["evaluation"] = _settings(config["evaluation"], newest, _protocol(summary))
     provenance = {
         "environment": config["env"],
         "plug-in of the environment": kept_origins(config).get(ENV_PLUGIN, ""),
@@ -285,7 +309,33 @@ def _scores(folder: Path, source: Path) -> RunScores:
         option_name("num_test_tasks"): len(tasks),
         **{option_name(name): value for name, value in config["evaluation"].items()},
         **{f"version of {name}": versions[name] for name in _PACKAGES if name in versions},
-        **(summary.get("provenance") or {}),
+        **((newest or summary).get("provenance") or {}),
     }
     points, training = np.array(curve, dtype=float), training_curve(trained)
-    return RunScores(folder, source, config, metric, *curve[-1], tuple(tasks), points, training, unfinished, provenance)
+    numbers = (*curve[-1], tuple(tasks), points, training)
+    return RunScores(folder, source, config, metric, *numbers, unfinished, provenance, protocol)
+
+
+def _protocol(evaluation: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of a stored evaluation as they were used, by the names of settings, except its seed."""
+    names = {option.was: option.name for option in options_of(MetaEvaluationConfig) if option.was}
+    protocol: Mapping[str, Any] = evaluation.get("protocol") or {}
+    return {names.get(name, name): value for name, value in protocol.items() if name != "seed"}
+
+
+def _settings(
+    trained: Mapping[str, Any], newest: Mapping[str, Any], trained_protocol: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Settings of the newest evaluation: those of training, and what ``metaroll evaluate`` was given instead.
+
+    Settings that leave something to the algorithm stay as they are, unless the protocol differs from that of training.
+
+    Args:
+        trained: Settings of the evaluations of training.
+        newest: The newest evaluation, if it is stored; otherwise empty.
+        trained_protocol: ``_protocol`` of the final evaluation of training; empty if it is unknown.
+    """
+    protocol = _protocol(newest)
+    changed = {name for name in protocol if name not in trained or trained_protocol.get(name) != protocol[name]}
+    rewards = {"return_reward_key": newest["reward_key"]} if "reward_key" in newest else {}
+    return {**trained, **{name: protocol[name] for name in protocol if name in changed}, **rewards}

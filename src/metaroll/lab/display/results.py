@@ -19,6 +19,7 @@ from metaroll.lab.figures.charts import REFERENCES
 from metaroll.training.evaluation.adaptation_study import AdaptationStudy
 from metaroll.training.evaluation.evaluation_result import EvaluationResult, PolicyEvaluation
 from metaroll.training.evaluation.numbers import short_number, with_interval
+from metaroll.training.evaluation.verdict import LEAST_EFFECT
 
 __all__ = [
     "closing_panel",
@@ -99,8 +100,9 @@ def _show_tasks(console: Console, study: AdaptationStudy) -> None:
     hidden = len(order) > _MOST_TASKS
     note = f"; {_MOST_TASKS} of {len(order)} shown, all are in evaluation.json" if hidden else ""
     console.print(
-        f"[bold]tasks[/], worst first: {int(worse.sum())} of {len(worse)} got worse by adapting, {share} "
-        f"(Wilson); none: no adaptation; other: mismatched context; own: adapted; gain: own minus none{note}",
+        f"[bold]tasks[/], worst first: {int(worse.sum())} of {len(worse)} got worse by adapting (by more than "
+        f"{LEAST_EFFECT}), {share} (Wilson); none: no adaptation; other: mismatched context; own: adapted; "
+        f"gain: own minus none{note}",
         soft_wrap=True,
     )
     names = [*study.baselines, "adapted"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self, final
 
@@ -86,29 +86,36 @@ class ConsoleView(View):
             text = f"{num_episodes:,} episodes or more to run: Ctrl-C ends the evaluation without keeping any of it"
             self.message(text, warning=True)
 
-    def run_begins(
+    def new_run(
         self, config: Mapping[str, Any], algo: Any, env: EnvSource, folder: Path, split: SplitReport | None
-    ) -> None:
+    ) -> Callable[[], None]:
         """Print the algorithm, its tasks and its folder; warn if the tasks of the user's family do not differ."""
-        self.run_continues(config, env)
+        notes = _notes(config, env)
         tasks, returns, amount = _tasks_and_returns(config, algo, env, split)
-        self.message(
+        text = (
             f"{config['algo']} on {config['env']}: {tasks}\n{size_text(config, env)}\n"
             f"run folder {folder}{amount}\nreturn: {returns} [95 % interval]\n"
         )
+        finding = None
         if env.known.is_entry_point and env.known.has_family:  # tasks of built-in families are known to differ
             finding = tasks_do_not_differ(env.family, config["run"]["seed"])
+
+        def show() -> None:
+            for note in notes:
+                self.message(note, warning=True)
+            self.message(text)
             if finding is not None:
                 name = config["env"]
-                text = f"[yellow]the tasks of {escape(name)} do not differ:[/] {escape(finding)}"
+                what = f"[yellow]the tasks of {escape(name)} do not differ:[/] {escape(finding)}"
                 self._console.print(
-                    f"{text}; `{escape(command_text('check', name))}` checks them in detail\n", soft_wrap=True
+                    f"{what}; `{escape(command_text('check', name))}` checks them in detail\n", soft_wrap=True
                 )
+
+        return show
 
     def run_continues(self, config: Mapping[str, Any], env: EnvSource) -> None:
         """Print notes about the algorithm before training."""
-        notes = get_algorithm(config["algo"]).notes(BuildOptions.of(config, env), config["run"]["epochs"])
-        for note in [*_preset_missed(config["algo"], env), *notes]:
+        for note in _notes(config, env):
             self.message(note, warning=True)
 
     def run_ends(
@@ -143,6 +150,12 @@ class ConsoleView(View):
     def learning_curve(self, folder: Path) -> Path:
         """Draw ``learning_curve.png``."""
         return plot_learning_curve(folder)
+
+
+def _notes(config: Mapping[str, Any], env: EnvSource) -> list[str]:
+    """Warnings before training: of the preset and of the algorithm."""
+    notes = get_algorithm(config["algo"]).notes(BuildOptions.of(config, env), config["run"]["epochs"])
+    return [*_preset_missed(config["algo"], env), *notes]
 
 
 def _tasks_and_returns(

@@ -411,22 +411,23 @@ def _draw_field(figure: Figure, axes: Axes, chart: Field) -> bool:
     bar = figure.colorbar(mesh, ax=axes, format=_tick_formatter())
     _set_labels(bar.ax, "", chart.value_label)
     axes.grid(visible=False)
-    # A frame around the range in training; for a single parameter two lines.
-    lines: dict[str, Any] = {"color": ORANGE, "linewidth": 2.0, "zorder": 3, "label": "range in training"}
-    if len(chart.spans) == 2:
-        (left, right), (low, high) = chart.spans[x_name], chart.spans[y_name]
-        axes.plot([left, right, right, left, left], [low, low, high, high, low], **lines)
-    else:
-        for name, bounds in chart.spans.items():
-            draw = axes.axvline if name == x_name else axes.axhline
-            draw(bounds[0], **lines)
-            draw(bounds[1], **{**lines, "label": None})
-    if len(chart.nominal) == 2:  # marks at the borders: one inside would cover the numbers
-        marks: dict[str, Any] = {"color": "black", "markeredgecolor": "white", "markersize": 8, "zorder": 6}
-        marks["linestyle"] = "none"
-        above, right_of = axes.get_xaxis_transform(), axes.get_yaxis_transform()
-        axes.plot(chart.nominal[x_name], 1.0, marker=_DOWN, transform=above, label="nominal values", **marks)
-        axes.plot(1.0, chart.nominal[y_name], marker=_LEFT, transform=right_of, **marks)
+    # The range in training and the nominal values are marked at the borders: inside, they would cover the numbers. What
+    # lies beyond the field is left out, since most of the picture might become empty for it.
+    lines: dict[str, Any] = {"color": ORANGE, "linewidth": 6.0, "solid_capstyle": "butt", "clip_on": False, "zorder": 4}
+    marks: dict[str, Any] = {"color": "black", "markeredgecolor": "white", "markersize": 8, "zorder": 6}
+    labels = {name: name for name in ("range in training", "nominal values")}  # each is given once
+    for name, values in chart.axes.items():
+        begin, end = _edges(values)[[0, -1]]
+        is_x = name == x_name
+        transform = axes.get_xaxis_transform() if is_x else axes.get_yaxis_transform()
+        if name in chart.spans:
+            inside = np.clip(chart.spans[name], begin, end)
+            places = (inside, [0, 0]) if is_x else ([0, 0], inside)
+            axes.plot(*places, transform=transform, label=labels.pop("range in training", None), **lines)
+        if len(chart.nominal) == 2 and begin <= chart.nominal[name] <= end:
+            place = (chart.nominal[name], 1) if is_x else (1, chart.nominal[name])
+            marks |= {"marker": _DOWN if is_x else _LEFT, "label": labels.pop("nominal values", None)}
+            axes.plot(*place, linestyle="none", transform=transform, **marks)
     _set_labels(axes, axis_label(x_name), axis_label(y_name))
     return chart.values.size <= _MOST_TEXTS and _write_numbers(figure, axes, chart, mesh)
 
@@ -455,7 +456,6 @@ def _write_texts(axes: Axes, chart: Field, mesh: Any, with_intervals: bool, size
         text = axes.text(x, y, shown, ha="center", va="center", fontsize=size)
         text.set_color("black" if np.dot(color[:3], _LIGHTNESS) > 0.45 else "white")
         text.set(zorder=5, in_layout=False)
-        text.set_bbox({"facecolor": color, "edgecolor": "none", "pad": 1.0})  # hides lines of the range in training
         texts.append(text)
         extent = text.get_window_extent()
         if ((end - begin) * _ROOM < (extent.width, extent.height)).any():

@@ -55,7 +55,7 @@ def marginal_charts(
                     ),
                 ],
                 marks=known,
-                span=(f"{_BAND:.0%} of the draws", float(low), float(high)),
+                span=(f"{100 * _BAND:.0f} % of the draws", float(low), float(high)),
             )
         )
     return charts
@@ -109,7 +109,7 @@ def trace_chart(
         low[known], middle[known], high[known] = quantiles
     # Each line is narrower than the one below, so that all are visible where they coincide.
     curves = [Curve("observed", time, observed, color=ORANGE, kind="wide")]
-    curves.append(Curve(f"simulated: median, {_BAND:.0%}", time, middle, low, high, color=BLUE))
+    curves.append(Curve(f"simulated: median, {100 * _BAND:.0f} %", time, middle, low, high, color=BLUE))
     curves += [Curve(name, time, trace, color="#1c2126", kind="thin") for name, trace in others.items()]
     return Chart(title, explanation, "time (s)", title, curves)
 

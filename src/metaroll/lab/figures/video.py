@@ -219,12 +219,15 @@ def _pictures(rows: Sequence[Sequence[Panel]], steps: Sequence[int], tallest: in
 
 def _row(row: Sequence[Panel], step: int, tallest: int) -> np.ndarray:
     """Panels side by side, below the heading of the row."""
-    lines = 1 if any(panel.values for panel in row) else 0
-    panels = _beside([_cell(panel, step, tallest, lines) for panel in row])
+    extra = 1 if any(panel.values for panel in row) else 0
+    panels = _beside([_cell(panel, step, tallest, extra) for panel in row])
     if not row[0].heading:
         return panels
-    head = Canvas(panels.shape[1], _LINE + 8)
-    head.text((6, 7), row[0].heading, INK, 14)
+    width = panels.shape[1]
+    lines = Canvas(width, 1).wrapped(row[0].heading, width - 12, 14)
+    head = Canvas(width, _LINE * len(lines) + 8)
+    for number, line in enumerate(reversed(lines)):
+        head.text((6, 7 + _LINE * number), line, INK, 14)
     return np.concatenate([head.pixels(), panels])
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from metaroll.checks import check_path
+from metaroll.checks import check_instance, check_path
 from metaroll.configs.inference import InferenceOptions
 from metaroll.data.folders.kinds import INFER
 from metaroll.data.folders.taking import take
@@ -117,12 +117,14 @@ def infer(
         progress: Called after every batch of simulations and every training.
 
     Raises:
+        TypeError: ``options`` is something else.
         ValueError: There are too few rollouts, or too few simulations worked; rollouts have another time step than the
             simulator; or most of their actions are out of its bounds.
         DataError: A rollout lacks a field, or the simulator a parameter, or columns cannot be brought into its order.
         RunExistsError: The folder holds something else, or another process is writing to it.
     """
     options = InferenceOptions() if options is None else options
+    check_instance("options", options, InferenceOptions, "InferenceOptions or None")
     folder, prior = check_path("folder", folder), as_prior(prior)
     source = EnvSource.of(env)
     seen, held_out, pieces = _split(source, rollouts, prior, options, own_start=initial_state is not None)
@@ -326,7 +328,7 @@ class _Judge:
         if not self._judged:
             return posterior, {}
         (first, before), (last, verdict) = self._judged[0], self._judged[-1]
-        lines = [f"{check.outcome} {check.name}: {check.words}" for check in verdict.checks]
+        lines = [f"{check.shown_outcome} {check.name}: {check.words}" for check in verdict.checks]
         description = last.description
         if last is not first or "num_unlearned" in description:
             made = sum(first.description["num_simulations"]) + sum(first.description["num_failed_in_rounds"])

@@ -194,14 +194,14 @@ def _check_params(
     still = [name for name in ranges if name not in changed]
     if not changed:
         raise DataError(
-            f"parameters must change what is simulated, but {', '.join(still)}, each from its nominal value to the "
-            "farther end of its prior, change nothing in the first recorded rollout: the simulator accepts them "
-            f"but does not use them, or nothing moves in the log. How parameters are set: {_PAGE}"
+            f"parameters must change what is simulated, but nothing in the first recorded rollout changes with "
+            f"{' or '.join(still)}, from the nominal value to the farther end of the prior: the simulator accepts "
+            f"such values but does not use them, or nothing moves in the log. How parameters are set: {_PAGE}"
         )
     if still:
         warnings.warn(
             f"{', '.join(still)} changed nothing in the first recorded rollout, from the nominal value to the farther "
-            "end of the prior: this log may not identify them",
+            f"end of the prior: this log may not identify {'it' if len(still) == 1 else 'them'}",
             stacklevel=4,
         )
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Box
 
-from metaroll.checks import check_number, check_path
+from metaroll.checks import check_instance, check_number, check_path
 from metaroll.data.recordings import load_rollout
 from metaroll.data.rollouts import TIME_STEP
 from metaroll.data.step_sequence import StepSequence
@@ -91,10 +91,12 @@ def load_log(
     Raises:
         FileNotFoundError: There is no such file.
         ImportError: A package for this kind of file is missing; names the extra.
-        TypeError, ValueError: ``dt`` is not a number above 0.
+        TypeError, ValueError: ``dt`` is not a number above 0, or ``env_spec`` something else.
         LogError: The log or the mapping cannot be used; names file, row and column.
     """
     dt = None if dt is None else check_number("dt", dt, 0.0, above_low=True)
+    if env_spec is not None:
+        check_instance("env_spec", env_spec, EnvSpec, "an EnvSpec (env.env_spec) or None")
     checked_mapping = None if mapping is None else _mapping(mapping)
     check_path("path", path, "log")
     data_set = find_minari(path)

@@ -243,7 +243,9 @@ def _column(name: str, data: Any) -> LogColumn:
     values = {"column": _text(f"{name}.column", data["column"])}
     unit = str(data.get("unit", ""))
     if unit not in UNITS:
-        raise ValueError(f"{unknown_name(f'unit of {name}', unit, UNITS)}; for any other unit give a scale")
+        raise ValueError(
+            f"{unknown_name(f'unit of {name}', unit, filter(None, UNITS))}; for any other unit give a scale"
+        )
     if not isinstance(data.get("unwrap", False), bool):
         raise TypeError(f"{name}.unwrap must be true or false, got {data['unwrap']!r}")
     function = data.get("function")

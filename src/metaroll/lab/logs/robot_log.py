@@ -99,7 +99,8 @@ def read_robot_log(path: str | Path) -> StepSequence:
 
     Raises:
         FileNotFoundError: There is no such file.
-        LogError: It is not a log of a ``RealEnv``, holds no step, or is damaged before its last line; names the line.
+        LogError: It is not a log of a ``RealEnv``, holds no step, is damaged before its last line, or its steps are not
+            in the order of time; names the line.
     """
     path = Path(path)
     with damage(path, LogError):
@@ -134,9 +135,12 @@ def _rollout(parsed: list[dict[str, Any]], name: str, budget: Budget) -> StepSeq
     if isinstance(steps[0]["action"], list):
         lengths |= dict.fromkeys(("action", "applied"), len(steps[0]["action"]))
     _check_entries(first, 2, ("time", "observation"), lengths)
+    time = first["time"]
     for number, entry in enumerate(parsed[2:], 3):
         if "action" in entry:
             _check_entries(entry, number, _STEP, lengths)
+            _check_order(time, entry["time"], number)
+            time = entry["time"]
     end = parsed[-1].get("end")
     notes = {**notes, "file": name, "end": "not finished" if end is None else end}
     return steps_to_rollout(first, steps, spec, dt, notes)
@@ -158,6 +162,17 @@ def _check_entries(entry: Mapping[str, Any], line: int, names: tuple[str, ...], 
             if not fits:
                 expected = "a number, or true or false" if length is None else f"a list of {length} numbers"
                 raise LogError(f"{name} must be {expected}, got {str(value)[:100]}; it is damaged")
+
+
+def _check_order(before: float, time: float, line: int) -> None:
+    """Raise an error unless a line is later than the one before: the writer appends, and its clock goes forward."""
+    if not time > before:
+        again = "is the same as" if time == before else "is before"
+        with at_line(line):
+            raise LogError(
+                f"time stamps must increase, {time:.9g} s {again} {before:.9g} s; put the lines back into their order, "
+                "and remove duplicates"
+            )
 
 
 def steps_to_rollout(

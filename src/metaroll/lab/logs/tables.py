@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from pathlib import Path
@@ -45,11 +45,13 @@ class LogTable:
         source: Name in messages.
         columns: Name -> entries ``(rows,)``: numbers, text, truth values or time stamps, NaN or empty where missing.
         before_rows: Lines of the file before the first row; ``None``: it has no lines.
+        singles: Names of arrays that hold a single value, and are no columns.
     """
 
     source: str
     columns: Mapping[str, Any]
     before_rows: int | None = None
+    singles: Collection[str] = ()
 
     def place(self, row: int, column: str) -> str:
         """The name of an entry in messages; ``row`` counts from 0 here and from 1 there."""
@@ -60,11 +62,24 @@ class LogTable:
         """The entries of a column; ``what`` is its role in messages.
 
         Raises:
-            LogError: There is no such column; names similar ones.
+            LogError: There is no such column (names similar ones), or it holds complex numbers.
         """
+        if name in self.singles:
+            raise LogError(
+                f"{self.source}: {what}: {name!r} is a single value, not a column with an entry for each row"
+            )
         if name not in self.columns:
             raise LogError(f"{self.source}: {what}: {unknown_name('column', name, self.columns)}")
+        if self._is_complex(name):
+            raise LogError(
+                f"{self.source}: {what}: column {name!r} holds complex numbers; save real and imaginary parts as two "
+                "columns"
+            )
         return self.columns[name]
+
+    def _is_complex(self, name: str) -> bool:
+        values = self.columns[name]
+        return isinstance(values, np.ndarray) and values.dtype.kind == "c"
 
     def is_time(self, name: str) -> bool:
         """Whether a column holds time stamps or durations, which need no unit."""
@@ -199,7 +214,8 @@ def _read_csv(path: Path) -> LogTable:
 
 
 def _read_npz(path: Path) -> LogTable:
-    return LogTable(path.name, array_table(load_npz(path, LogError)))
+    arrays = load_npz(path, LogError)
+    return LogTable(path.name, array_table(arrays), singles=[name for name, array in arrays.items() if not array.ndim])
 
 
 def array_table(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

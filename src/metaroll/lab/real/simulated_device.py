@@ -14,7 +14,7 @@ from typing import Any, final
 
 import numpy as np
 
-from metaroll.checks import check_number
+from metaroll.checks import check_flag, check_instance, check_list, check_number, check_seed, check_whole
 from metaroll.data.doors.json_files import parse_json
 from metaroll.envs.sims.catalog import sim_constructor
 from metaroll.envs.sims.simulator import SimSimulator, SimState, step_columns
@@ -49,6 +49,21 @@ class PacketFaults:
     lost_numbers: tuple[int, ...] = ()
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        numbers = [
+            check_whole("each of lost_numbers", n, 0) for n in check_list("lost_numbers", self.lost_numbers, "integers")
+        ]
+        checked = {
+            "jitter": check_number("jitter", self.jitter, 0.0),
+            "late": check_number("late", self.late, 0.0, 1.0),
+            "late_by": check_number("late_by", self.late_by, 0.0),
+            "lost": check_number("lost", self.lost, 0.0, 1.0),
+            "lost_numbers": tuple(numbers),
+            "seed": check_seed("seed", self.seed),
+        }
+        for name, value in checked.items():  # plain values, which JSON carries to the process of the device
+            object.__setattr__(self, name, value)
+
 
 @final
 class SimulatedDevice:
@@ -82,9 +97,9 @@ class SimulatedDevice:
         env.domain_param = dict(domain_param or {})  # invalid values fail here, not in the process
         self.env_spec, self.dt = env.env_spec, env.dt if dt is None else check_number("dt", dt, 0.0, above_low=True)
         init = None if init_state is None else env.simulator.check_init_state(init_state).tolist()
-        settings = {"name": name, "dt": self.dt, "params": env.domain_param, "init": init, "paced": paced}
+        settings = {"name": name, "dt": self.dt, "params": env.domain_param, "init": init}
+        text = json.dumps({**settings, **_transit(PacketFaults() if faults is None else faults, paced)})
         self.connection, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-        text = json.dumps({**settings, "faults": asdict(faults or PacketFaults())})
         arguments = [str(other.fileno()), text]
         with other:
             self._process = ChildProcess(f"{__name__}:main", arguments, pass_fds=[other.fileno()])
@@ -92,8 +107,9 @@ class SimulatedDevice:
 
     def worsen(self, faults: PacketFaults, *, paced: bool = True) -> None:
         """Change the faults of packets from the next episode on; see the class."""
+        message = json.dumps(_transit(faults, paced)).encode()
         self.connection.settimeout(_ENDING)
-        self.connection.send(json.dumps({"faults": asdict(faults), "paced": paced}).encode())
+        self.connection.send(message)
 
     def _wait_until_ready(self) -> None:
         self.connection.settimeout(_STARTING)
@@ -116,6 +132,12 @@ class SimulatedDevice:
         """End the process."""
         self.connection.close()
         self._process.end()
+
+
+def _transit(faults: Any, paced: Any) -> dict[str, Any]:
+    """How packets travel, as the device is told."""
+    check_instance("faults", faults, PacketFaults, "PacketFaults")
+    return {"faults": asdict(faults), "paced": check_flag("paced", paced)}
 
 
 class _Device:

@@ -12,6 +12,7 @@ import numpy as np
 from metaroll.lab.figures.charts import number_text, series
 from metaroll.lab.report.page_parts import percent, section
 from metaroll.lab.runs.report_facts import RunFacts
+from metaroll.training.evaluation.verdict import LEAST_EFFECT
 from metaroll.training.store.files import number_of
 
 __all__ = ["adapting"]
@@ -104,12 +105,13 @@ def _share_worse(facts: RunFacts, verdict: Mapping[str, Any]) -> tuple[float, st
     Both come from the same source, the verdict if there is one: metrics logged in training may compare with another
     episode.
     """
+    without = f"without, by more than {LEAST_EFFECT}, {_PAIRED}"
     if verdict.get("n_tasks"):
-        return len(verdict["failing_tasks"]) / verdict["n_tasks"], f"without, {_PAIRED}"
+        return len(verdict["failing_tasks"]) / verdict["n_tasks"], without
     logged = {row["metric"]: row["value"] for row in facts.newest()}
     values = facts.evaluation if "share_worse" in facts.evaluation else logged
     paired = values is facts.evaluation or "return_unadapted" in values
-    return number_of(values.get("share_worse")), f"without, {_PAIRED}" if paired else f"before, {_UNPAIRED}"
+    return number_of(values.get("share_worse")), without if paired else f"before, {_UNPAIRED}"
 
 
 def _text(name: str, value: float) -> str:

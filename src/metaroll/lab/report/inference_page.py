@@ -19,8 +19,16 @@ from metaroll.lab.results.inference_result import Inference, Traces
 __all__ = ["inference_sections", "write_inference_page"]
 
 _MOST_STATES = 6
-_MARKS = {"passed": ("✓", "good"), "small": ("≈", "good"), "failed": ("✗", "bad"), "note": ("!", "neither")}
-"""Outcome of a check -> its mark, which needs no color to be understood, and the class of its color."""
+_SLIGHT = ("≈", "good")
+_MARKS = {
+    "passed": ("✓", "good"),
+    "acceptable": _SLIGHT,
+    "small": _SLIGHT,
+    "failed": ("✗", "bad"),
+    "note": ("!", "neither"),
+}
+"""Outcome of a check (``small``: of an earlier version) -> its mark, which needs no color to be understood, and the
+class of its color."""
 _MUCH = 0.1
 """Share of the prior's deviation below which the data determines a parameter well."""
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from metaroll.checks import check_path
 from metaroll.config import options_of
 from metaroll.configs import MetaEvaluationConfig
 from metaroll.data.folders.atomic_files import write_text
@@ -44,11 +45,14 @@ from metaroll.lab.report.page_parts import (
     table,
 )
 from metaroll.lab.runs.report_facts import RunFacts, read_facts
+from metaroll.training.evaluation.verdict import LEAST_EFFECT
 from metaroll.training.store.files import number_of
 
-__all__ = ["FILE_NAME", "write_report"]
+__all__ = ["ENDINGS", "FILE_NAME", "write_report"]
 
 FILE_NAME = "report.html"
+ENDINGS = (".html", ".htm")
+"""Endings of pages."""
 
 
 _MOST_TRAINING_CURVES = 24
@@ -69,16 +73,26 @@ def write_report(
 
     Args:
         run_dir: Folder of the run.
-        path: Page to write; ``None`` means ``report.html`` in the run folder.
+        path: Page to write (``.html`` or ``.htm``); ``None`` means ``report.html`` in the run folder.
         head: Entries of the line below the title, name -> text.
         pictures: Pictures of the agent ``(H, W, 3)`` with their captions.
         notes: Further notes for the top of the page.
 
     Returns:
         Path of the page.
+
+    Raises:
+        FileNotFoundError: There is no run in ``run_dir``.
+        IsADirectoryError: ``path`` is a folder.
+        ValueError: ``path`` has another ending: only pages are replaced.
     """
+    run_dir = check_path("run_dir", run_dir)
+    path = run_dir / FILE_NAME if path is None else check_path("path", path, "file")
+    if path.suffix.lower() not in ENDINGS:
+        raise ValueError(f"path must end in {' or '.join(ENDINGS)}, got {str(path)!r}")
+    if path.is_dir():
+        raise IsADirectoryError(f"path must name a file, and {path} is a folder")
     facts = read_facts(run_dir)
-    path = Path(run_dir) / FILE_NAME if path is None else Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, _page(facts, head or {}, pictures, notes))
     return path
@@ -283,7 +297,8 @@ def _task_table(facts: RunFacts) -> str:
     body = [[str(row.get("name", "")), *(_cell(name, row.get(name)) for name in columns)] for row in rows]
     caption = f"Mean returns in each {facts.evaluation.get('tested_on', 'held-out')} task"
     if "gain" in columns:
-        caption += "; gain: after adaptation minus no adaptation, in the same episodes; worse: where it is below 0"
+        caption += "; gain: after adaptation minus no adaptation, in the same episodes"
+        caption += f"; worse: where it is below 0 by more than {LEAST_EFFECT}"
     elif "change" in columns:
         caption += "; change: after adaptation minus before, which is the first episode"
     return table(head, body, caption)

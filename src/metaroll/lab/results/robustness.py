@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from metaroll.checks import check_fraction, check_limit, check_whole
+from metaroll.checks import check_fraction, check_limit, check_number, check_seed, check_whole, described
 from metaroll.data.folders.atomic_files import write_text
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import unknown_name
@@ -157,12 +158,13 @@ def robustness_map(
     check_fraction("confidence", confidence)
     if max_steps is not None:
         check_limit("max_steps", max_steps)
+    chosen = fresh_seed() if seed is None else check_seed("seed", seed)
     axes = _checked_grid(grid)
+    training_range = _training_ranges(training, list(axes))
     names, points = list(axes), list(itertools.product(*(values.tolist() for values in axes.values())))
     updates = [DomainParamUpdate(dict(zip(names, point, strict=True))) for point in points]
     source = EnvSource.of(env)
     nominal = _try_out(source, names, updates)
-    chosen = fresh_seed() if seed is None else int(seed)
     plans = [
         RolloutPlan(
             index=i * num_episodes + episode,
@@ -181,7 +183,7 @@ def robustness_map(
         grid=axes,
         returns=returns.reshape(shape),
         nominal=nominal,
-        training_range=_training_ranges(training, names),
+        training_range=training_range,
         confidence=confidence,
         env=source.name,
     )
@@ -239,4 +241,14 @@ def _training_ranges(
     for name in training:
         if name not in names:
             raise unknown_name("parameter of the grid (in training)", str(name), names)
-    return {name: (float(low), float(high)) for name, (low, high) in training.items()}
+    return {name: _checked_range(f"training[{name!r}]", span) for name, span in training.items()}
+
+
+def _checked_range(name: str, span: Any) -> tuple[float, float]:
+    expected = f"{name} must be (lowest, highest value)"
+    if not isinstance(span, list | tuple | np.ndarray) or len(span) != 2:
+        raise TypeError(f"{expected}, got {described(span)}")
+    low, high = (check_number(f"each of {name}", end, -math.inf) for end in span)
+    if low > high:
+        raise ValueError(f"{expected}, got ({low:g}, {high:g})")
+    return low, high

@@ -87,17 +87,18 @@ def read_facts(folder: str | Path) -> RunFacts:
     metrics = read_or_empty(folder / FILE_NAME, read_metrics, list)
     summary = read_or_empty(folder / SUMMARY_FILE, read_json, dict)
     config = read_or_empty(folder / CONFIG_FILE, read_yaml, dict)
-    epochs, newest = newest_evaluation(summary, read_or_empty(folder / EVALUATION_FILE, read_json, dict))
-    problems += _missing(folder, max(epochs, metrics[-1]["iteration"] + 1 if metrics else 0), config)
+    evaluation = read_or_empty(folder / EVALUATION_FILE, read_json, dict)
     evaluated = [row for row in metrics if row["phase"] != "train"]  # MAML also logs the return after adaptation there
     rows = [row for row in evaluated if row["metric"] in STANDS_FOR_EVALUATION and row["task"] is None]
     phases = [row["phase"] for row in rows]
-    if epochs >= 0 and rows and rows[-1]["iteration"] + 1 > epochs:
+    logged = rows[-1]["iteration"] + 1 if rows else 0
+    epochs, newest = newest_evaluation(summary, evaluation, logged)
+    problems += _missing(folder, max(epochs, metrics[-1]["iteration"] + 1 if metrics else 0), config)
+    if epochs >= 0 and not newest:
         problems.append(
             f"The stored evaluation after {counted(epochs, 'epoch')} is left out: training has evaluated after "
-            f"{rows[-1]['iteration'] + 1}. `metaroll evaluate` makes a new one."
+            f"{logged}. `metaroll evaluate` makes a new one."
         )
-        newest = {}
     maps = [read_or_empty(path, read_json, dict) for path in sorted(folder.glob("robustness-*.json"))]
     return RunFacts(
         name=folder.resolve().name,
@@ -127,13 +128,26 @@ def _missing(folder: Path, epochs: int, config: Mapping[str, Any]) -> list[str]:
     return texts
 
 
-def newest_evaluation(summary: Mapping[str, Any], evaluation: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
-    """The newer of the final evaluation of training and that of ``metaroll evaluate``, after its finished epochs.
+def newest_evaluation(
+    summary: Mapping[str, Any], evaluation: Mapping[str, Any], logged: int = 0, done: int | None = None
+) -> tuple[int, dict[str, Any]]:
+    """The newest evaluation of a run, if it is stored: in reports, lists and comparisons.
 
     Args:
-        summary: Content of ``summary.json``; empty without it.
-        evaluation: Content of ``evaluation.json``; empty without it. It is preferred if both are equally new.
+        summary: Content of ``summary.json``, the final evaluation of training; empty without it.
+        evaluation: Content of ``evaluation.json``, by ``metaroll evaluate``; empty without it. It is preferred if both
+            are equally new.
+        logged: Finished epochs at the newest evaluation in the metrics of training; 0 without one.
+        done: Finished epochs of the run; a stored evaluation after more is outdated, since training has continued from
+            an earlier snapshot. ``None`` if they are unknown.
+
+    Returns:
+        The finished epochs at the newest stored evaluation (-1 without one) and its content, empty if training has
+        evaluated later.
     """
-    counts = [number_of(summary.get("epochs")), number_of(evaluation.get("epoch"))]
-    epochs = [int(count) if math.isfinite(count) else -1 for count in counts]
-    return (epochs[1], dict(evaluation)) if epochs[1] >= epochs[0] else (epochs[0], dict(summary))
+    epochs, newest = -1, {}
+    for count, content in ((summary.get("epochs"), summary), (evaluation.get("epoch"), evaluation)):
+        number = number_of(count)
+        if math.isfinite(number) and epochs <= number and (done is None or number <= done):
+            epochs, newest = int(number), dict(content)
+    return epochs, newest if epochs >= logged else {}

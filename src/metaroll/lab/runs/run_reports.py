@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -17,14 +18,14 @@ from metaroll.data.doors.yaml_files import read_yaml
 from metaroll.data.folders.kinds import LOCK_FILE
 from metaroll.data.folders.locks import is_locked
 from metaroll.errors import SnapshotError
-from metaroll.lab.runs.report_facts import STANDS_FOR_EVALUATION
+from metaroll.lab.runs.report_facts import STANDS_FOR_EVALUATION, newest_evaluation
 from metaroll.training.store.files import read_json
 from metaroll.training.store.metrics_log import FILE_NAME, check_row
-from metaroll.training.store.run_folder import CONFIG_FILE, SUMMARY_FILE, read_config
+from metaroll.training.store.run_folder import CONFIG_FILE, EVALUATION_FILE, SUMMARY_FILE, read_config
 from metaroll.training.store.run_store import check_metrics
 from metaroll.training.store.snapshots import latest, load_snapshot
 
-__all__ = ["RunReport", "ends_with_evaluation", "find_runs", "read_run", "read_summary"]
+__all__ = ["RunReport", "find_runs", "read_evaluation", "read_run", "read_summary"]
 
 _DEPTH = 3
 _MOST_METRICS = 2**30
@@ -106,13 +107,15 @@ def read_run(folder: Path) -> RunReport:
         new_facts["epochs_done"] = max(facts.get("epochs_done", 0), new_facts.get("epochs_done", 0))
         facts = {**new_facts, **facts, "epochs_done": new_facts["epochs_done"]}
     done, ended_early = facts.get("epochs_done", 0), False
-    try:
+    summary, evaluation = {}, {}
+    with contextlib.suppress(SnapshotError, OSError):
         summary = read_summary(folder)
-    except (SnapshotError, OSError):
-        summary = {}
-    for metric in STANDS_FOR_EVALUATION:
-        if ends_with_evaluation(summary, done, facts.get("newest_return_epoch") or 0, metric):
-            facts |= {"newest_return": summary[metric], "newest_return_epoch": summary["epochs"]}
+    with contextlib.suppress(SnapshotError, OSError):
+        evaluation = read_evaluation(folder)
+    epochs, newest = newest_evaluation(summary, evaluation, facts.get("newest_return_epoch") or 0, done)
+    values = [newest[metric] for metric in STANDS_FOR_EVALUATION if isinstance(newest.get(metric), int | float)]
+    if values:
+        facts |= {"newest_return": values[0], "newest_return_epoch": epochs}
     total = facts.get("epochs_total")
     state: State = "stopped" if total is None else "finished" if done >= total else "interrupted"
     if problems or running:
@@ -124,24 +127,17 @@ def read_run(folder: Path) -> RunReport:
 
 def read_summary(folder: Path) -> dict[str, Any]:
     """Content of ``summary.json``, written at the end of a run; empty without it."""
-    path = folder / SUMMARY_FILE
-    summary = read_json(path) if os.path.lexists(path) else {}
-    return summary if isinstance(summary, dict) else {}
+    return _read_numbers(folder / SUMMARY_FILE)
 
 
-def ends_with_evaluation(summary: Mapping[str, Any], epochs_done: int, evaluated: int, metric: str) -> bool:
-    """Whether ``summary`` holds an evaluation that is newer than those during training.
+def read_evaluation(folder: Path) -> dict[str, Any]:
+    """Content of ``evaluation.json``, written by ``metaroll evaluate``; empty without it."""
+    return _read_numbers(folder / EVALUATION_FILE)
 
-    Args:
-        summary: From ``read_summary``.
-        epochs_done: Finished epochs of the run; a summary with more epochs is outdated.
-        evaluated: Finished epochs at the newest evaluation during training.
-        metric: The metric that evaluations are compared by.
-    """
-    types = {"epochs": int, "env_steps": int, metric: int | float}
-    if not all(isinstance(summary.get(name), kind) for name, kind in types.items()):
-        return False
-    return evaluated < summary["epochs"] <= epochs_done
+
+def _read_numbers(path: Path) -> dict[str, Any]:
+    content = read_json(path) if os.path.lexists(path) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def _facts_of_config(folder: Path) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from metaroll.checks import check_flag
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import DataError, ShapeError
 from metaroll.policies.playback import PlaybackPolicy
@@ -139,9 +140,7 @@ def eval_domain_params_with_segmentwise_reset(
         ValueError: A simulated segment did not begin in the recorded state, or (with ``use_rec``) did not act as
             recorded.
     """
-    for name, value in (("stop_on_done", stop_on_done), ("use_rec", use_rec)):
-        if not isinstance(value, bool):
-            raise TypeError(f"{name} must be a bool, got {value!r}")
+    stop_on_done, use_rec = check_flag("stop_on_done", stop_on_done), check_flag("use_rec", use_rec)
     segments = [
         _checked_segments(entry, number)
         for number, entry in enumerate(given_list("segments_real_all", segments_real_all, "list"))

@@ -12,7 +12,7 @@ from typing import Any, final
 
 import numpy as np
 
-from metaroll.checks import check_whole, described
+from metaroll.checks import check_flag, check_whole, described
 from metaroll.data.data_format import own_copy
 from metaroll.data.paths import Paths
 from metaroll.data.rollouts import Rollouts, plan_summary
@@ -135,8 +135,7 @@ class MetaSampler(Sampler):
         self.envs_per_task = count if envs_per_task is None else check_whole("envs_per_task", envs_per_task)
         if task_sampler is not None and not isinstance(task_sampler, TaskSampler):
             raise TypeError(f"task_sampler must be a TaskSampler or None, got {described(task_sampler)}")
-        if not isinstance(parallel, bool):
-            raise TypeError(f"parallel must be a bool, got {described(parallel)}")
+        parallel = check_flag("parallel", parallel)
         if (num_workers is not None or pool is not None) and not parallel:
             raise ValueError(f"num_workers and pool are for parallel=True, got parallel={parallel}")
         workers: dict[str, Any] = {"num_workers": 1, "transport": "serial"}
@@ -202,8 +201,7 @@ class MetaSampler(Sampler):
             ShapeError: ``parameters`` have another shape.
             TypeError: ``parameters`` are given with a policy of ProMP's, which has its own way to adapt.
         """
-        if not isinstance(log, bool):
-            raise TypeError(f"log must be a bool, got {described(log)}")
+        log = check_flag("log", log)
         if not isinstance(log_prefix, str):
             raise TypeError(f"log_prefix must be a text, got {described(log_prefix)}")
         begin = time.perf_counter()

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+from metaroll.checks import check_flag
 from metaroll.config import config_of
 from metaroll.data.step_sequence import StepSequence
 from metaroll.rollouts.collecting import collect_at_least
@@ -98,8 +99,7 @@ class ParallelRolloutSampler(EngineSampler, SamplerBase):
             RolloutError: Environment or policy raised; ``error.completed`` holds the rollouts that were done.
             WorkerLost: Workers died repeatedly.
         """
-        if not isinstance(eval, bool):
-            raise TypeError(f"eval must be a bool, got {eval!r}")
+        eval = check_flag("eval", eval)
         self._check_open()
         states = [None] if init_states is None else given_states("init_states", init_states)
         params = [None] if domain_params is None else given_params("domain_params", domain_params)

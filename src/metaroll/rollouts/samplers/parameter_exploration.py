@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 import torch
 
-from metaroll.checks import check_list, check_whole
+from metaroll.checks import check_flag, check_list, check_whole
 from metaroll.config import config_of
 from metaroll.data.rollouts import Rollouts
 from metaroll.data.step_sequence import StepSequence
@@ -200,8 +200,7 @@ class ParameterExplorationSampler(EngineSampler):
         progress: Callable[[int, int], None] | None = None,
     ) -> list[Rollouts]:
         """``sample``, as ``Rollouts`` of each set; ``fields`` as for ``RolloutEngine.run``."""
-        if not isinstance(eval, bool):
-            raise TypeError(f"eval must be a bool, got {eval!r}")
+        eval = check_flag("eval", eval)
         self._check_open()
         sets = self._checked_sets(param_sets)
         states = None if init_states is None else given_states("init_states", init_states)

@@ -17,7 +17,7 @@ import torch
 from gymnasium.spaces import Discrete
 from torch import Tensor
 
-from metaroll.checks import check_path, check_whole, described
+from metaroll.checks import check_flag, check_path, check_whole, described
 from metaroll.config import config_of, options_of, parts_of
 from metaroll.data.recordings import load_rollout, recordings_in
 from metaroll.data.step_sequence import StepSequence
@@ -539,8 +539,7 @@ class RecRolloutSamplerForSBI(RealRolloutSamplerForSBI):
         **options: Any,
     ) -> None:
         super().__init__(None, None, embedding, num_segments, len_segments, config=config, seed=seed, **options)
-        if not isinstance(rand_init_rollout, bool):
-            raise TypeError(f"rand_init_rollout must be a bool, got {rand_init_rollout!r}")
+        rand_init_rollout = check_flag("rand_init_rollout", rand_init_rollout)
         folder = check_path("rollouts_dir", rollouts_dir)
         if not folder.is_dir():
             raise FileNotFoundError(f"rollouts_dir must be a folder with recorded rollouts, there is none at {folder}")

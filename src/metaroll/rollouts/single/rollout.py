@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from metaroll.checks import check_whole
+from metaroll.checks import check_flag, check_whole
 from metaroll.data.space_batches import take_rows
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.base.env_state import ResumedEnv, render_mode_of
@@ -103,9 +103,8 @@ def rollout(
         InvalidValueError: NaN or Inf in an observation, reward or action.
         ValueError: The environment cannot render as requested, or cannot report its present observation.
     """
-    for name, value in (("eval", eval), ("no_reset", no_reset), ("stop_on_done", stop_on_done)):
-        if not isinstance(value, bool):
-            raise TypeError(f"{name} must be a bool, got {value!r}")
+    eval, no_reset = check_flag("eval", eval), check_flag("no_reset", no_reset)
+    stop_on_done = check_flag("stop_on_done", stop_on_done)
     if seed is None and (sub_seed is not None or sub_sub_seed is not None):
         raise ValueError("sub_seed and sub_sub_seed need a seed")
     seed = fresh_seed() if seed is None else seed

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar, final
 
 import numpy as np
 
-from metaroll.checks import check_seed, check_whole, plain_number
+from metaroll.checks import check_flag, check_seed, check_whole, plain_number
 from metaroll.config import Checked, ConfigField, Option, config_of, understands
 from metaroll.configs.evaluation import EvaluationConfig, MetaEvaluationConfig
 from metaroll.data.rollouts import Rollouts
@@ -29,7 +29,7 @@ from metaroll.training.evaluation.evaluation_result import Cell, EvaluationResul
 from metaroll.training.store.files import is_tree
 from metaroll.types import Context, EnvUpdate, RolloutPlan
 
-__all__ = ["Evaluator", "PolicyEvaluator", "checked_flag", "checked_limit", "checked_number", "count_episodes"]
+__all__ = ["Evaluator", "PolicyEvaluator", "checked_limit", "checked_number", "count_episodes"]
 
 _EPISODES_PER_REPETITION = 1 << 16  # seeds of one repetition never overlap with those of the next
 
@@ -49,11 +49,6 @@ def checked_limit(name: str, value: Any) -> float | None:
 def checked_number(name: str, value: Any) -> int | None:
     """``value``, if it is a positive integer or ``None``."""
     return None if value is None else check_whole(name, value)
-
-
-def checked_flag(name: str, value: Any) -> bool:
-    """``value``, if it is true or false."""
-    return Option(name, bool).checked(value)
 
 
 class Evaluator(Stateful, ABC, Generic[C]):
@@ -117,7 +112,7 @@ class Evaluator(Stateful, ABC, Generic[C]):
     num_test_tasks = Checked[int | None](checked_number)
     prefix = Checked[str](lambda name, value: Option(name, str).checked(value))
     seed = Checked[int](check_seed)
-    allow_overlap = Checked[bool](checked_flag)
+    allow_overlap = Checked[bool](check_flag)
 
     def settle(self, config: C) -> None:
         """Take ``config`` in place of the present one."""

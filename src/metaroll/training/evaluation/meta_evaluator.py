@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from metaroll.checks import check_whole
+from metaroll.checks import check_flag, check_whole
 from metaroll.config import Checked, ConfigField, config_of, understands
 from metaroll.configs.evaluation import EvaluationConfig, MetaEvaluationConfig
 from metaroll.data.paths import TrajectoryBatch
@@ -22,7 +22,6 @@ from metaroll.training.evaluation.evaluation_metrics import episode_outcomes
 from metaroll.training.evaluation.evaluation_result import EvaluationResult
 from metaroll.training.evaluation.evaluator import (
     Evaluator,
-    checked_flag,
     checked_limit,
     checked_number,
     count_episodes,
@@ -116,7 +115,7 @@ class MetaEvaluator(Evaluator[MetaEvaluationConfig]):
     adapt_from = ConfigField[Literal["last", "all"]](changes=True)
     max_path_length = Checked[float | None](checked_limit, "max_steps")
     n_test_tasks = Checked[int | None](checked_number, "num_test_tasks")
-    all_tasks = Checked[bool](checked_flag)
+    all_tasks = Checked[bool](check_flag)
     worker_class: Any = None
     worker_args: Mapping[str, Any] | None = None
 

@@ -21,7 +21,17 @@ from metaroll.training.evaluation.evaluation_metrics import (
 )
 from metaroll.training.evaluation.numbers import with_interval
 
-__all__ = ["FEWEST_TASKS", "HARDLY_CHANGES", "HARDLY_DIFFERS", "Estimate", "Verdict", "Word", "judge", "least_effect"]
+__all__ = [
+    "FEWEST_TASKS",
+    "HARDLY_CHANGES",
+    "HARDLY_DIFFERS",
+    "LEAST_EFFECT",
+    "Estimate",
+    "Verdict",
+    "Word",
+    "judge",
+    "least_effect",
+]
 
 Word = Literal["adapts", "improves", "gets worse", "hardly changes", "no evidence", "no verdict"]
 """The outcome of a verdict; sentence, flag, file, color and report follow from it."""
@@ -31,6 +41,8 @@ HARDLY_DIFFERS = 0.1
 """In nats: a smaller mean divergence (from the prior, from another task's posterior) means hardly any information."""
 HARDLY_CHANGES = 0.01
 """Share of the standard deviation of returns: smaller differences do not count, however narrow their intervals."""
+LEAST_EFFECT = f"{100 * HARDLY_CHANGES:g} % of the standard deviation of returns"
+"""``least_effect`` in words."""
 _ROUNDING = 1e-6
 FEWEST_TASKS = fewest_differences()
 """With fewer tasks (repetitions, if there are no other tasks), chance alone makes all gains positive in over 2.5 % of

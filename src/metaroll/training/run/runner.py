@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from metaroll.checks import check_path, check_seed, check_whole, described
+from metaroll.checks import check_flag, check_path, check_seed, check_whole, described
 from metaroll.config import config_of, understands
 from metaroll.configs.evaluation import EvaluationConfig, MetaEvaluationConfig
 from metaroll.envs.lookup.source import EnvSource
@@ -21,7 +21,7 @@ from metaroll.learners.foreign import as_algorithm
 from metaroll.option_names import frames_of_ours
 from metaroll.rollouts.configs import EngineConfig, PoolTimeouts
 from metaroll.seeding import derive_seed, fresh_seed
-from metaroll.training.evaluation.evaluator import Evaluator, PolicyEvaluator, checked_flag
+from metaroll.training.evaluation.evaluator import Evaluator, PolicyEvaluator
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
 from metaroll.training.run.rollout_source import RolloutSource, SamplerChoice
 from metaroll.training.run.run_state import (
@@ -124,7 +124,7 @@ class LocalRunner(RunnerServices):
         store = _make_store(snapshot_config, run_dir, loggers)
         super().__init__(store, seed, _make_evaluator(evaluator, seed), callbacks)
         self._has_own_evaluator = evaluator is not None
-        self._exist_ok = checked_flag("exist_ok", exist_ok)
+        self._exist_ok = check_flag("exist_ok", exist_ok)
         self._config = config
         self._fingerprint = ""
         self._loggers = tuple(loggers)
@@ -195,7 +195,8 @@ class LocalRunner(RunnerServices):
         args = TrainArgs(n_epochs, batch_size, plot, store_paths, pause_for_plot)
         self._check_can_write(algo, args)
         self._fix_test_tasks(algo)  # may refuse them: before an old run is overwritten
-        self._store.begin(self._exist_ok, self._config)
+        with named_as({"run_dir": "run_dir"}):
+            self._store.begin(self._exist_ok, self._config)
         self._args, self._restored, self._origin = args, None, None
         self._callbacks.begin()
         self.save(0)  # from here on the run can be killed at any time

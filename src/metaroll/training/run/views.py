@@ -66,10 +66,14 @@ class View(ABC):
         """An evaluation of at least ``num_episodes`` follows."""
 
     @abstractmethod
-    def run_begins(
+    def new_run(
         self, config: Mapping[str, Any], algo: Any, env: EnvSource, folder: Path, split: SplitReport | None
-    ) -> None:
-        """A new run in ``folder`` trains ``algo``; ``split`` reports on its tasks, if they are a list."""
+    ) -> Callable[[], None]:
+        """Prepare to show that a new run in ``folder`` trains ``algo``; the result is called when the folder is taken.
+
+        Code of plug-ins and environments, which may fail, runs before. ``split`` reports on the tasks, if they are a
+        list.
+        """
 
     @abstractmethod
     def run_continues(self, config: Mapping[str, Any], env: EnvSource) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Never, final
 
 from packaging.version import InvalidVersion, Version
 
-from metaroll.checks import check_path, check_whole, described
+from metaroll.checks import check_flag, check_path, check_whole, described
 from metaroll.config import understands
 from metaroll.configs.table import run_options
 from metaroll.data.folders.atomic_files import temporary_path
@@ -94,7 +94,8 @@ def agent(
         values["policy"] = own_networks.name_given(options["policy"])
     if run_dir is not None:
         run_dir = check_path("run_dir", run_dir)
-        run_folder.refuse_existing(run_dir)
+        with named_as({"run_dir": "run_dir"}):
+            run_folder.refuse_existing(run_dir)
     name = name_given(env)
     name = name if tasks is None else posterior_name(name, check_path("tasks", tasks))
     return Agent._made(algo, EnvSource.of(name), values, run_dir)
@@ -138,6 +139,7 @@ def load(
     """
     if algo is not None:
         _check_algo(algo, "metaroll.load(run, algo=...)")
+    trust = check_flag("trust", trust)
     folder = run_folder.find_run(check_path("path", path))
     config = run_folder.read_config(folder)
     written = str((config.get("versions") or {}).get("metaroll", "0"))
@@ -446,6 +448,7 @@ class Agent(Actor):
 
         Raises:
             TypeError: ``out`` is not a path.
+            NotADirectoryError: ``out`` is a file.
             UnknownNameError: The evaluator has no such argument.
             ValueError: ``num_tasks`` is below 1, or there are no held-out tasks.
             RunExistsError: ``out`` holds an ``evaluation.json`` of something else.

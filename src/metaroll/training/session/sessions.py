@@ -86,7 +86,10 @@ def start(
             display, last = view.training(config), LastEvaluation()
             goal = StepGoal(env_steps, config, folder, display.expect_epochs)
             experiment = experiments.build(config, folder, (goal, last, display, *callbacks), env)
+            stack.enter_context(contextlib.closing(experiment.runner))
             split = _split_of(config, experiment.algo, experiment.evaluator)
+        show_run = view.new_run(config, experiment.algo, experiment.source, folder, split)
+        with blame_input():
             if is_demo:
                 held, earlier = take_new(folder, RUN, lambda: run_folder.refuse_foreign(folder, "demo"))
                 if earlier is not None:
@@ -101,7 +104,7 @@ def start(
         stack.enter_context(_training(config, folder, experiment, view))
         if built is not None:
             built(experiment)
-        view.run_begins(config, experiment.algo, experiment.source, folder, split)
+        show_run()
         with display:
             display.expect(experiment.algo.update_seconds)
             experiment.runner.train(n_epochs=config["run"]["epochs"])

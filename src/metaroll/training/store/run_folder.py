@@ -80,8 +80,12 @@ def check_results_folder(folder: Path) -> None:
 
     Raises:
         LinkError: A name in it that is written to is a link.
+        NotADirectoryError: It, or one that it lies in, is a file.
         RunExistsError: It holds an ``evaluation.json`` that none of ours has written.
     """
+    standing_part = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not standing_part.is_dir():
+        raise NotADirectoryError(f"{folder} cannot hold results, since {standing_part} is a file: {other_folder()}")
     check_links(folder)
     path = folder / EVALUATION_FILE
     if not path.exists() or kind_of(folder) is not None:

@@ -10,8 +10,8 @@ from typing import Any
 from metaroll.data.doors.plain_files import damage, open_plain, size_of
 from metaroll.data.folders.contents import set_aside
 from metaroll.data.folders.kinds import CONFIG_FILE, RUN, SNAPSHOTS, SUMMARY_FILE, TASK_SPLIT_FILE
-from metaroll.data.folders.taking import HeldFolder, take
-from metaroll.errors import RunExistsError, SnapshotError, command_text, other_folder
+from metaroll.data.folders.taking import HeldFolder, kind_of, refuse_foreign, take
+from metaroll.errors import RunExistsError, SnapshotError, other_folder
 from metaroll.training.store.files import to_plain, write_atomic
 from metaroll.training.store.loggers import MetricLogger
 from metaroll.training.store.metrics_log import FILE_NAME, MetricsLog
@@ -65,15 +65,18 @@ class RunStore:
         Args:
             exist_ok: Remove the metrics, summary and snapshots of an earlier run; otherwise they are an error.
             config: Written to ``config.yaml``, unless there is one.
+
+        Raises:
+            RunExistsError: There is a run already, or something else.
         """
         if self.run_dir is None:
             return
+        _refuse_others(self.run_dir)
         content = _content(self.run_dir)
         if content and not exist_ok:
             raise RunExistsError(
                 f"{self.run_dir} exists and holds {', '.join(sorted(content)[:4])}: continue that run with "
-                f"`{command_text('resume', self.run_dir)}` (in Python: runner.restore(...), runner.resume(...)), or "
-                f"{other_folder()}"
+                f"runner.restore(...) and runner.resume(), replace it with exist_ok=True, or {other_folder()}"
             )
         self._take(self.run_dir).clear(_OURS)
         for left in snapshots_of(self.run_dir).values():  # others have put files there
@@ -131,6 +134,15 @@ def check_metrics(run_dir: Path, snapshot: Snapshot) -> None:
             f"{path} was changed after snapshot {snapshot.iteration} was written (a line must end at byte {offset}, "
             f"the file has {size} bytes): restore it from a copy, or move it away to go on without the earlier numbers"
         )
+
+
+def _refuse_others(run_dir: Path) -> None:
+    """Error if there is something that is no run: a file, or a folder with files of others alone."""
+    unmarked = run_dir.is_dir() and kind_of(run_dir) is None
+    # Runs of earlier versions have no mark, and those of a LocalRunner may have no config.yaml.
+    if unmarked and (snapshots_of(run_dir) or (run_dir / FILE_NAME).is_file() or not _content(run_dir)):
+        return
+    refuse_foreign(run_dir, RUN)
 
 
 def _content(run_dir: Path) -> set[str]:

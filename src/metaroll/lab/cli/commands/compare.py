@@ -68,7 +68,7 @@ def plot(arguments: Sequence[str]) -> None:
 
     with blame_input():
         out = file_to_write("--out", args.out, [f".{kind}" for kind in PICTURE_KINDS])
-        groups, unfinished, notes = compared_groups(names)
+        groups, unfinished, notes = compared_groups(names, curves=True)
         adapts = {run.metric for group in groups for run in group.runs} == {"return_after"}
         curves = {group.label: [run.curve for run in group.runs] for group in groups}
         trained = {group.label: [run.trained for run in group.runs] for group in groups}

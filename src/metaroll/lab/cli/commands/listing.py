@@ -11,13 +11,14 @@ from typing import Annotated, Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from metaroll.envs.lookup.family_names import FAMILY_NAMES
 from metaroll.errors import UsageError, command_text, unknown_name
 from metaroll.lab.cli.options import Output, parse_command, unset
-from metaroll.lab.display.consoles import escape
+from metaroll.lab.display.consoles import escape, printable
 from metaroll.own_code import ENVIRONMENTS, declared
 from metaroll.training.algorithms.plugin_lookup import installed, refused
 from metaroll.training.algorithms.registry import (
@@ -40,7 +41,7 @@ _WIDE = 110
 """Columns of a terminal with room for the description of an environment beside its name."""
 _UNLIMITED = 10_000
 """More columns than any table needs."""
-_TYPED = ("command", "name", "folder", "algorithm", "environment")
+_TYPED = ("command", "name", "folder", "algorithm", "environment", "environments")
 _NUMBERS = ("obs", "act", "steps", "epochs", "sets", "return")
 
 _ABOUT = "Without a topic: your runs, and an overview of everything else. With --json: everything."
@@ -197,6 +198,14 @@ def _print_whole(console: Console, table: Table) -> None:
     console.width = before
 
 
+def _print_fitting(console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table without the last columns that do not fit into the terminal."""
+    count = len(columns)
+    while count > 1 and _width(console, _table(columns[:count], (row[:count] for row in rows))) > console.width:
+        count -= 1
+    _print_whole(console, _table(columns[:count], (row[:count] for row in rows)))
+
+
 def _show_algorithms(console: Console, entries: Entries) -> None:
     console.print(_table(("name", "class", "description"), ([e["name"], e["class"], e["summary"]] for e in entries)))
 
@@ -243,10 +252,7 @@ def _show_presets(console: Console, entries: Entries) -> None:
     rows = []
     for algo, env, values in (entry.values() for entry in entries):
         rows.append([command_text("train", algo, env), str(values.get("epochs", "-")), f"{len(values)} values"])
-    columns = ("command", "epochs", "sets")
-    while len(columns) > 1 and _width(console, _table(columns, rows)) > console.width:
-        columns, rows = columns[:-1], [row[:-1] for row in rows]
-    _print_whole(console, _table(columns, rows))
+    _print_fitting(console, ("command", "epochs", "sets"), rows)
 
 
 def _show_sizes(console: Console, entries: Entries) -> None:
@@ -256,7 +262,7 @@ def _show_sizes(console: Console, entries: Entries) -> None:
         widths = " ".join(map(str, values["hidden_sizes"])) or "linear"
         tasks = str(values.get("num_train_tasks", "-"))
         rows.append([entry["algo"], entry["size"], entry["envs"], str(values["epochs"]), tasks, widths])
-    console.print(_table(("algorithm", "size", "environments", "epochs", "tasks", "hidden sizes"), rows))
+    _print_fitting(console, ("algorithm", "size", "environments", "epochs", "tasks", "networks"), rows)
     console.print(
         "Select a size with --size of metaroll train; its values are fixed and do not depend on timing. small: minutes "
         "on two cores. The default is small for your own environments and the preset for those that have one. "
@@ -297,14 +303,23 @@ def _show_runs(console: Console, entries: Entries) -> None:
     if not entries:
         console.print("\nnone here yet; start one with metaroll demo, or list others: --runs FOLDER\n")
         return
-    rows = []
+    rows: list[tuple[str, str, str, str, Text, str]] = []
     for entry in entries:
         total, value, state = entry["epochs_total"], entry["newest_return"], entry["state"]
         epochs = f"{entry['epochs_done']}/{'?' if total is None else total}"
         state_text = Text(state + " early" * entry["ended_early"], style=_STATES[state])
         names = [entry["folder"], entry["algo"] or "?", entry["env"] or "-"]
-        rows.append([*names, epochs, state_text, "-" if value is None else short_number(value)])
-    _print_whole(console, _table(("folder", "algorithm", "environment", "epochs", "state", "return"), rows))
+        rows.append((*names, epochs, state_text, "-" if value is None else short_number(value)))
+    table = _table(("folder", "algorithm", "environment", "epochs", "state", "return"), rows)
+    if _width(console, table) <= console.width:
+        console.print(table)
+    else:  # two lines for each run, so that neither a folder nor a number is broken
+        console.print()
+        for folder, algo, env, epochs, state_text, value in rows:
+            console.print(f"[cyan]{escape(folder)}[/]", soft_wrap=True)
+            text = Text.assemble(printable(f"{algo} {env}, epochs {epochs}, "), state_text, f", return {value}")
+            console.print(Padding(text, (0, 0, 0, 2)))
+        console.print()
     for entry in entries:
         if entry["problem"]:
             folder, problem = escape(entry["folder"]), escape(entry["problem"])

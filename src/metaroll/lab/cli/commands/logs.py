@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from gymnasium.spaces import Box
 
-from metaroll.errors import UsageError, blame_input
+from metaroll.errors import UsageError, blame_input, named_as
 from metaroll.lab.cli.options import Output, Switch, parse_command, unset
 from metaroll.lab.display.consoles import escape
 
@@ -65,7 +65,8 @@ def import_log(arguments: Sequence[str]) -> None:
             for name in names
             for rollout in load_log(name, mapping, env_spec=spec, dt=own_dt if dt is None else dt)
         ]
-        paths = save_rollouts(rollouts, Path(args.out).expanduser(), overwrite=args.overwrite)
+        with named_as({"overwrite": "--overwrite"}):
+            paths = save_rollouts(rollouts, Path(args.out).expanduser(), overwrite=args.overwrite)
     facts = [_facts(path, rollout) for path, rollout in zip(paths, rollouts, strict=True)]
     console = args.output.console()
     for fact in facts:

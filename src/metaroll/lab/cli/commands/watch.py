@@ -115,7 +115,7 @@ def report(arguments: Sequence[str]) -> None:
     )
     names, args = parse_command(_ReportArguments, arguments, "metaroll report RUN [options]", about, _MISSING)
     from metaroll.lab.display.json_output import print_json
-    from metaroll.lab.report.report import FILE_NAME, write_report
+    from metaroll.lab.report.report import ENDINGS, FILE_NAME, write_report
     from metaroll.lab.runs.report_facts import read_facts
     from metaroll.lab.runs.run_reports import read_run
     from metaroll.training.session.experiments import require_at_least
@@ -130,7 +130,7 @@ def report(arguments: Sequence[str]) -> None:
             raise
         if args.out is None:
             run_folder.check_links(folder)
-        path = file_to_write("--out", args.out, (".html", ".htm"), folder / FILE_NAME)
+        path = file_to_write("--out", args.out, ENDINGS, folder / FILE_NAME)
     console = args.output.console()
     with console.status("writing the report", spinner="line"), blame_input():
         run = read_run(folder)

@@ -16,6 +16,7 @@ from rich.table import Table
 from metaroll.lab.display.consoles import escape, printable
 from metaroll.lab.display.progress import can_redraw
 from metaroll.lab.display.timing import duration, seconds_of
+from metaroll.training.evaluation.numbers import short_number
 
 __all__ = ["GroupDisplay", "RunRow"]
 
@@ -34,7 +35,7 @@ class RunRow:
         state: ``waiting``, ``running``, ``done`` or ``failed``.
         epoch: Current epoch and number of epochs.
         phase: Current phase and its progress.
-        returns: Newest return, as printed.
+        returns: Newest return, as printed, marked if it is of training; at the end that of the newest evaluation.
         ends: When it will be done, on the clock of the display; ``None`` if unknown.
     """
 
@@ -51,7 +52,8 @@ class RunRow:
             self.epoch = f"{epoch[1]}/{epoch[2]}"
         self.phase = "" if phase is None else phase[1]
         if returns is not None:
-            self.returns = returns[1]
+            first, *evaluation = re.split("(?=, evaluation )", returns[1])
+            self.returns = first if "->" in first else "".join([first, " in training", *evaluation])
         if left is not None:
             self.ends = now + seconds_of(left[1] or left[2])
 
@@ -94,14 +96,15 @@ class GroupDisplay:
             if self._live is None:
                 self._console.print(escape(f"{name}: {line}"), soft_wrap=True)
 
-    def end(self, name: str, folder: str, error: str | None) -> None:
-        """A run has ended; ``error`` is its last message if it failed."""
-        row = self.rows[name]
+    def end(self, name: str, folder: str, error: str | None, newest: float | None = None) -> None:
+        """A run has ended; ``error`` is its last message if it failed, ``newest`` the return of its last evaluation."""
+        row, returned = self.rows[name], "" if newest is None else short_number(newest)
+        row.returns = returned or row.returns
         row.state, row.phase, row.ends = "done" if error is None else "failed", "", None
         if error is not None:
             self._console.print(f"{escape(folder)} [bold red]failed[/]: {escape(error)}", soft_wrap=True)
         elif self._live is None:
-            self._console.print(f"{escape(folder)} done", soft_wrap=True)
+            self._console.print(f"{escape(folder)} done{returned and f', return {returned}'}", soft_wrap=True)
 
     def _table(self) -> Table:
         table = Table(box=SIMPLE_HEAD)

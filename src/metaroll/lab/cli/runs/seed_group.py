@@ -158,16 +158,22 @@ def _begin(group: SeedGroup, folder: Path, changes: Mapping[str, Any]) -> Child:
 
 
 def _train_in_processes(group: SeedGroup, todo: Sequence[Path], changes: Mapping[str, Any], console: Console) -> None:
+    from metaroll.lab.runs.run_reports import read_run
+
     folders = {folder.name: folder for folder in todo}
+
+    def ended(name: str, child: Child) -> None:
+        folder, failed = folders[name], bool(child.returncode)
+        newest = None if failed else read_run(folder).newest_return  # as `metaroll list` shows it
+        display.end(name, str(folder), child.last_words() if failed else None, newest)
+
     with GroupDisplay(console, list(folders)) as display:
         failed = run_children(
             {name: functools.partial(_begin, group, folder, changes) for name, folder in folders.items()},
             group.jobs,
             begun=lambda name: display.begin(name, str(folders[name])),
             reported=display.read,
-            ended=lambda name, child: display.end(
-                name, str(folders[name]), child.last_words() if child.returncode else None
-            ),
+            ended=ended,
         )
     if failed:
         names = ", ".join(str(folders[name]) for name in failed)
