@@ -177,7 +177,7 @@ class PEARLUpdate(TypedDict, total=False):
     latent_dim: int
     """Length of z. Set by the preset."""
     num_train_tasks: int
-    """pearl: Number of training tasks, len(env). Set by the preset.
+    """pearl: Number of training tasks. Set by the preset.
     rl2: Number of training tasks of the family; None draws new ones in every epoch, if the family can. Without a
     preset: None.
     maml, promp, dice, ppo, epopt, distill, cmaes, cem, ars, es, pgpe, snes, dqn, ddpg, td3, sac, discrete-sac, tqc,

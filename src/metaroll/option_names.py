@@ -42,7 +42,11 @@ class Named(Protocol):
 
 
 def understood(
-    values: Mapping[str, Any], options: Iterable[Named], written: Callable[[str], str] = str
+    values: Mapping[str, Any],
+    options: Iterable[Named],
+    written: Callable[[str], str] = str,
+    *,
+    of_run: bool = False,
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """``values`` with the names of their options, instead of those of other libraries or of former versions.
 
@@ -52,6 +56,7 @@ def understood(
         values: Name -> value.
         options: All options there are.
         written: How an option of that name is written, for messages.
+        of_run: See ``names_here``.
 
     Returns:
         The values, and for options that were given by another name: name here -> that name (for ``named_as``).
@@ -63,7 +68,7 @@ def understood(
     result: dict[str, Any] = {}
     source: dict[str, str] = {}
     for alias, value in values.items():
-        for name in names_here(alias, options, written):
+        for name in names_here(alias, options, written, of_run=of_run):
             if name in source:
                 raise ValueError(
                     f"{written(name)} is given twice, by {written(source[name])} and {written(alias)}: keep one"
@@ -72,14 +77,29 @@ def understood(
     return result, {name: alias for name, alias in source.items() if name != alias}
 
 
-def names_here(alias: str, options: Sequence[Named], written: Callable[[str], str] = str) -> list[str]:
-    """The options that ``alias`` means; itself, if that is not known. Of a former name is warned."""
+def names_here(
+    alias: str, options: Sequence[Named], written: Callable[[str], str] = str, *, of_run: bool = False
+) -> list[str]:
+    """The options that ``alias`` means; itself, if that is not known. Of a former name is warned.
+
+    A documented one never changes. With ``of_run``, where the options of all algorithms look alike, there is a warning
+    if others have an option of this name that is something else; documented constructors have only one.
+    """
     names = {option.name for option in options}
     if alias in names:
         return [alias]
     former = [option.name for option in options if option.was == alias]
     if former and any(alias in concept.documented for concept in concepts_named(alias)):
-        return former  # a documented name, which never changes
+        other = [concept.name for concept in CONCEPTS if alias in concept.fields]
+        if of_run and other:
+            means = next(concept.name for concept in concepts_named(alias) if alias in concept.documented)
+            warnings.warn(
+                f"{written(alias)} is called {written(former[0])} here, and means {means}, "
+                f"not {other[0]} as for other algorithms",
+                DeprecationWarning,
+                stacklevel=frames_of_ours(),
+            )
+        return former
     for concept in concepts_named(alias):
         here = [field for field in concept.fields if field in names]
         means_it = alias in concept.taken or (alias in concept.documented and alias not in concept.near)

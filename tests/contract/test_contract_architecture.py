@@ -157,6 +157,15 @@ def test_files_named_in_pages_about_the_code_exist(page: str) -> None:
     assert len(named) > 5 and not missing
 
 
+def test_every_folder_in_the_picture_has_its_place_in_the_text() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `(\w+)/` \| (.*) \|$", page, re.MULTILINE))
+    folders = [path.parent.relative_to(ROOT / "src" / "metaroll") for path in (ROOT / "src").rglob("*/__init__.py")]
+    rooms = {folder.parts[:2] for folder in folders if folder.parts}
+    assert {room[0] for room in rooms} == set(rows)
+    assert [room for room in rooms if f"`{room[-1]}/`" not in rows[room[0]] and len(room) == 2] == []
+
+
 # ------------------------------------------------------------------------------------------------ counts
 ADAM = """
 def step(p, g, m, v, t, lr, b1, b2):

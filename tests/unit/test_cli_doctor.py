@@ -150,9 +150,20 @@ def test_an_extra_that_is_missing_is_a_hint_with_its_line(monkeypatch):
     monkeypatch.setattr(metadata, "requires", lambda name: lines)
     found = doctor.extra_check("video")
     assert found.status == "skip"  # nobody has to have it
-    assert found.value == "optional: videos are GIFs without it (gpu-of-nobody is missing)"
+    assert found.value.startswith("optional: without it ") and found.value.endswith(" (gpu-of-nobody is missing)")
     assert found.hint == "pip install 'gpu-of-nobody>=3'"
     assert doctor.extra_check("fast").value == f"numpy {metadata.version('numpy')}"
+
+
+def test_a_package_that_an_extra_of_another_package_needs_is_checked(monkeypatch):
+    lines = {
+        "metaroll": ["numpy[drawing]>=2; extra == 'video'"],
+        "numpy": ["screen-of-nobody>=1; extra == 'drawing'", "ears-of-nobody; extra == 'sound'"],
+    }
+    monkeypatch.setattr(metadata, "requires", lines.__getitem__)
+    found = doctor.extra_check("video")
+    assert (found.status, found.hint) == ("skip", "pip install 'numpy[drawing]>=2'")
+    assert found.value.endswith(" (screen-of-nobody is missing)")
 
 
 # ------------------------------------------------------------------------------------------------------------ machine

@@ -513,14 +513,14 @@ def test_workers_have_started_before_time_is_measured(tmp_path, monkeypatch):
     """Else the seconds of their start are taken for those of the first steps, and all runs for very long ones."""
     monkeypatch.chdir(tmp_path)
     events = []
-    run = SamplerPool.invoke_all
+    run = SamplerPool.invoke_own
 
-    def noted(pool, function, *args):
-        found = run(pool, function, *args)
+    def noted(pool, function, *args, **options):
+        found = run(pool, function, *args, **options)
         events.append([worker.pid for worker in pool.describe_workers()])
         return found
 
-    monkeypatch.setattr(SamplerPool, "invoke_all", noted)
+    monkeypatch.setattr(SamplerPool, "invoke_own", noted)
     told = SimpleNamespace(on_progress=lambda runner, phase, done, total: events.append(phase))
     agent = metaroll.agent("ppo", "Pendulum-v1", num_workers=2, steps_per_epoch=200, hidden_sizes=(4,), epochs=1)
     agent.learn(callbacks=[told], progress=False)

@@ -360,6 +360,7 @@ def test_an_older_snapshot_is_chosen_by_its_epoch(place, capsys):
     first = json.loads(run(capsys, "evaluate", "whole", "--from-epoch", "1", "--json")[1])
     assert first["epoch"] == 1
     shown = run(capsys, "evaluate", "whole", "--from-epoch", "0")[1]
+    assert "metaroll resume whole --epochs N" in shown
     assert shown.startswith("this agent is untrained: the run has not finished its first epoch")
     assert "before training" in shown and "untrained" in shown and "summary" not in shown
     (place / "whole" / "snapshots" / "000002" / "algorithm.json").write_text("{")
@@ -368,6 +369,9 @@ def test_an_older_snapshot_is_chosen_by_its_epoch(place, capsys):
     status, out, _ = run(capsys, "resume", "whole", "--from-epoch", "1", "--json")
     assert (status, json.loads(out)["epochs"]) == (0, whole["epochs"])
     assert sorted(os.listdir(place / "whole" / "snapshots")) == ["000000", "000001", "000002", "000002.abandoned"]
+    shutil.rmtree(place / "whole" / "snapshots" / "000002")  # as if it had been interrupted
+    shown = run(capsys, "evaluate", "whole")[1]
+    assert "metaroll resume whole" in shown and "--epochs" not in shown
 
 
 def test_a_finished_run_keeps_its_times_and_its_epochs(place, whole_run, capsys):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+import metaroll
 from metaroll import TaskFamily
 from metaroll.envs.lookup.registry import family_names
 from metaroll.envs.lookup.source import EnvSource
@@ -105,6 +106,28 @@ def test_paper_is_what_was_published_and_an_error_elsewhere():
     for algo in set(ALGORITHM_NAMES) - {"pearl", "maml", "promp"}:
         with pytest.raises(ValueError, match=f"none is known here for {algo}"):
             resolve(algo, example_envs(algo)[0], size="paper")
+
+
+@pytest.mark.parametrize(
+    ("algo", "env", "values", "is_named"),
+    [
+        ("ppo", "HalfCheetah-v5", {}, True),
+        ("ppo", "HalfCheetah-v5", {"epochs": 3}, False),
+        ("ppo", "CliffWalking-v1", {"epochs": 300}, True),  # without a time limit
+        ("ppo", "CliffWalking-v1", {"epochs": 3}, False),
+        ("sac", "Pendulum-v1", {"epochs": 200}, True),
+        ("sac", "Pendulum-v1", {"epochs": 2}, False),
+    ],
+)
+def test_a_smaller_size_is_named_where_it_is_smaller(algo, env, values, is_named):
+    config = resolve(algo, env, [("a test", values)], size="medium")
+    assert ('size="small" takes minutes' in size_text(config, EnvSource.of(env))) == is_named
+
+
+@pytest.mark.parametrize(("algo", "amount"), [("sac", "updates from step 1,000 on"), ("ppo", "gradients by numpy")])
+def test_what_is_said_beside_the_size_does_not_repeat_it(algo, amount):
+    agent = metaroll.agent(algo, "Pendulum-v1")
+    assert get_algorithm(algo).amount(agent.algo, agent.config["algorithm"]) == amount
 
 
 def test_without_a_size_presets_stay_and_what_is_ones_own_is_small(arm):

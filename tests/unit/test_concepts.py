@@ -200,6 +200,22 @@ def test_auto_of_stable_baselines3_means_what_is_none_here() -> None:
         configs.PPOConfig(ent_coef="auto")
 
 
+@pytest.mark.parametrize(
+    "take",
+    [
+        lambda: renamed_flags(["--steps-per-epoch", "400"], run_options("sac"))[0][0].replace("--", ""),
+        lambda: metaroll.agent("sac", "Pendulum-v1", steps_per_epoch=400).config["algorithm"]["cycles_per_epoch"],
+    ],
+)
+def test_of_a_documented_name_that_is_another_option_elsewhere_is_warned(take: Any) -> None:
+    with pytest.warns(
+        DeprecationWarning, match="steps_per_epoch.* is called cycles_per_epoch.* environment steps of an epoch"
+    ):
+        assert take() in ("cycles-per-epoch", 400)
+    metaroll.agent("ppo", "Pendulum-v1", steps_per_epoch=400)  # its own option
+    metaroll.agent("sac", "Pendulum-v1", n_train_steps=9)  # means the same wherever it is understood
+
+
 def test_a_name_for_several_options_counts_where_one_of_them_does() -> None:
     agent = metaroll.agent("sac", "Pendulum-v1", ent_coef=0.1, learning_rate=0.002)
     values = agent.config["algorithm"]

@@ -706,7 +706,7 @@ def test_goals_in_hindsight_are_learned_from_a_dict_observation() -> None:
 
 
 def test_goals_in_hindsight_are_an_option_of_a_run() -> None:
-    values = {"epochs": 3, "steps_per_epoch": 2, "n_train_steps": 16, "min_buffer_size": 16}
+    values = {"epochs": 3, "cycles_per_epoch": 2, "n_train_steps": 16, "min_buffer_size": 16}
     experiment = build(resolve("td3", "point-goal", [("a test", values)]))
     with contextlib.closing(experiment.runner):
         experiment.runner.train(3)

@@ -12,11 +12,15 @@ import time
 import numpy as np
 import pytest
 from pool_functions import add_base, die_always, die_once, double, fail_on_three, pids, set_base, sleepy, slow_large
+from training_fakes import GoalEnv, make_learner
 
 from metaroll.errors import NotPicklableError, WorkerLost, in_shell
-from metaroll.rollouts.configs import PoolTimeouts
+from metaroll.rollouts.configs import EngineConfig, PoolTimeouts
 from metaroll.rollouts.workers import transports
-from metaroll.rollouts.workers.pool import RemoteError, SamplerPool
+from metaroll.rollouts.workers.messages import encode_command
+from metaroll.rollouts.workers.pool import Job, RemoteError, SamplerPool
+from metaroll.training.run import rollout_source
+from metaroll.training.run.runner import LocalRunner
 
 
 @pytest.mark.parametrize(("workers", "transport"), [(1, "serial"), (1, "process"), (2, "process")])
@@ -136,8 +140,30 @@ def test_at_the_command_line_preparing_a_worker_has_no_names_of_functions(tmp_pa
         pool.keep("base", die_once, (2, str(tmp_path / "died")))
         text = capsys.readouterr().err
         assert "exited with status 7; a new one is started. " in text and "die_once" not in text
-        with pytest.raises(WorkerLost, match=r"^preparing a worker was tried 2 times"):
-            pool.keep("other", die_always, 0)
+        for prepare in (
+            lambda: pool.keep("other", die_always, 0),
+            lambda: pool.invoke_own(die_always, 0, in_words="preparing a worker"),
+        ):
+            with pytest.raises(WorkerLost, match=r"^preparing a worker was tried 2 times") as lost:
+                prepare()
+            assert "die_always" not in str(lost.value)  # in the table of workers, either
+
+
+def test_at_the_command_line_the_start_of_a_run_has_none_either(monkeypatch):
+    monkeypatch.setattr(rollout_source, "be_ready", lambda namespace: os._exit(3))
+    with LocalRunner(engine=EngineConfig(num_workers=2, max_retries=0)) as runner, in_shell():
+        runner.setup(make_learner(), GoalEnv)
+        with pytest.raises(WorkerLost, match=r"^preparing a worker was tried once") as lost:
+            runner.train(1)
+    assert "lambda" not in str(lost.value)
+
+
+def test_at_the_command_line_lost_rollouts_are_named(capsys):
+    with in_shell(), SamplerPool(1, transport="process", max_retries=1) as pool:
+        job = Job(0, encode_command(die_always, (0,), {}, "it"), "rollouts 0 to 7", phase="start")
+        with pytest.raises(WorkerLost, match=r"^rollouts 0 to 7 were tried 2 times"):
+            pool.run_jobs([job])
+        assert "a new one runs rollouts 0 to 7 again" in capsys.readouterr().err
 
 
 def test_work_that_kills_every_worker_ends_in_worker_lost():

@@ -30,6 +30,7 @@ IDLE: list[tuple[str, str, dict[str, Any], str]] = [
     ("tqc", "Pendulum-v1", {"temperature": 0.1, "temperature_lr": 0.1}, "temperature_lr=0.1 .* temperature is 0.1"),
     ("ppo", "Pendulum-v1", {"stop_metric": "success"}, 'stop_metric="success" has no effect: .*stop_at='),
     ("ppo", "Pendulum-v1", {"stop_mean_of": 3}, "stop_mean_of=3 has no effect"),
+    ("ppo", "qcp-st", {"num_test_tasks": 6}, 'nothing varies in qcp-st; .* randomize="default" .* randomize_param='),
     ("ppo", "Pendulum-v1", {"tasks_per_epoch": 3}, "tasks_per_epoch=3 has no effect: nothing varies"),
     ("hill-climbing", "CartPole-v1", {"stop_window": 7}, "stop_window=7 has no effect: .*stop_std"),
     ("cmaes", "CartPole-v1", {"max_restarts": 5}, "max_restarts=5 has no effect: restarts is 'none'"),

@@ -46,7 +46,7 @@ def test_the_points_bars_and_baselines_are_those_of_the_study(tmp_path: Path, dr
     levels = {line.get_label(): line.get_ydata()[0] for line in drawn[0].lines if len(line.get_xdata()) == 2}
     assert levels["oracle (has access to the task)"] == pytest.approx(-5.2)
     assert levels["mismatched context (another task's data)"] == pytest.approx(study.k_shot_curve["mean"][0] - 2.0)
-    assert "mean over 6 test tasks (2 repetitions each); bars: 95 % percentile bootstrap interval over tasks" in [
+    assert "mean over 6 held-out tasks (2 repetitions each); bars: 95 % percentile bootstrap interval over tasks" in [
         text.get_text() for text in drawn[0].texts
     ]
 
@@ -59,7 +59,7 @@ def test_rounds_are_called_rounds(tmp_path: Path, drawn: list[Any]) -> None:
 
 def test_a_single_task_has_points_without_bars(tmp_path: Path, drawn: list[Any]) -> None:
     plot_k_shot_curve(example_study(1, oracle=False), tmp_path / "a.png")
-    assert drawn[0].texts[0].get_text() == "mean over 1 test task (2 repetitions each)"
+    assert drawn[0].texts[0].get_text() == "mean over 1 held-out task (2 repetitions each)"
     assert "oracle (has access to the task)" not in drawn[0].get_legend_handles_labels()[1]
 
 

@@ -448,6 +448,19 @@ def test_curves_that_are_equal_are_all_seen():
     assert {"observed", "nominal"} <= set(Page(text).words)
 
 
+def test_tasks_and_options_have_one_name_each(tmp_path):
+    write_pearl(tmp_path)
+    study = {"shots": [0, 1], "mean": [-9.0, -4.0], "low": [-10.0, -5.0], "high": [-8.0, -3.0]}
+    values = {"return_before": -9.0, "return_after": -4.0, "epoch": 3, "n_test_tasks": 2, "k_shot_curve": study}
+    values["protocol"] = {"n_exploration_traj": 7, "n_test_rollouts": 6, "deterministic": True}
+    for kind in ("held-out", "training"):
+        write_json(tmp_path / "evaluation.json", {**values, "tested_on": kind})
+        text = page_of(tmp_path).text
+        assert text.count(f"mean over 2 {kind} tasks") >= 2 and "mean over 2 test tasks" not in text
+    assert "evaluation: num_adaptation_episodes 7 evaluation: num_episodes 6 evaluation: deterministic" in text
+    assert "n_exploration_traj" not in text
+
+
 def test_a_learning_curve_shows_what_training_returned_and_groups_do_too(tmp_path):
     rows = [{"phase": "train", "metric": "return_after", "env_steps": i, "value": -i, "task": None} for i in range(5)]
     rows += [{"phase": "MetaTest", "metric": "return_after", "env_steps": 5, "value": -1.0, "task": None}]

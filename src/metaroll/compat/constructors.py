@@ -336,7 +336,7 @@ class PEARL(_PEARL):
             actions are scaled to the bounds of the environment's action space.
         qf: Q function, called ``qf(observation | action, z)``; built from ``augment_env_spec``.
         vf: Value function, called ``vf(observation, z)``; built from ``get_env_spec(..., 'vf')``.
-        num_train_tasks: Number of training tasks, len(env).
+        num_train_tasks: Number of training tasks.
         num_test_tasks: Number of held-out tasks; ``None`` means all.
         latent_dim: Length of z.
         encoder_hidden_sizes: Hidden layers of the encoder.

@@ -403,7 +403,7 @@ def _batch(values: Values) -> int:
 
 
 def _amount(algo: Distillation, values: Values) -> str:
-    return f"{values['steps_per_epoch']} steps per epoch, labeled by {values['teacher']}"
+    return f"actions labeled by {values['teacher']}"
 
 
 def _teacher_of(networks: DistilledNetworks, given: BuildOptions) -> TrainedRun:

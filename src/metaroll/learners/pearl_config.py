@@ -71,7 +71,7 @@ class PEARLUpdate(Config):
     ] = None
     # The networks.
     latent_dim: Annotated[Whole, "Length of z."]
-    num_train_tasks: Annotated[Whole, "Number of training tasks, len(env)."]
+    num_train_tasks: Annotated[Whole, "Number of training tasks."]
     use_information_bottleneck: Annotated[bool, "False makes z deterministic: the mean of the encoder's outputs."] = (
         True
     )

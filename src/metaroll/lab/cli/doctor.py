@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Literal
 
+from packaging.markers import Marker
 from packaging.requirements import Requirement
 
 from metaroll import __version__
@@ -32,7 +34,7 @@ _USE_OF_EXTRA = {
     "mujoco": "cheetah-vel and Gymnasium's MuJoCo environments need it",
     "metaworld": "Meta-World's benchmarks need it",
     "tensorboard": "--tensorboard needs it",
-    "video": "videos are GIFs without it",
+    "video": "without it videos are GIFs, and CartPole, Pendulum and the like are not drawn",
     "wandb": "--wandb needs it",
 }
 
@@ -90,6 +92,25 @@ def examine(quick: bool = False) -> list[Check]:
     return checks
 
 
+def _with_extras(needed: Iterable[Requirement]) -> list[Requirement]:
+    """These, and after each what its own extras require: ``gymnasium[classic-control]`` needs pygame, too."""
+    found: list[Requirement] = []
+    for requirement in needed:
+        found.append(requirement)
+        with contextlib.suppress(metadata.PackageNotFoundError):  # a finding of its own
+            own = (
+                [Requirement(line) for line in metadata.requires(requirement.name) or []] if requirement.extras else []
+            )
+            found += [
+                r for extra in sorted(requirement.extras) for r in own if r.marker and _only_with(extra, r.marker)
+            ]
+    return found
+
+
+def _only_with(extra: str, marker: Marker) -> bool:
+    return marker.evaluate({"extra": extra}) and not marker.evaluate({"extra": ""})
+
+
 def _problem(requirement: Requirement) -> str:
     """The problem with a required package, in words; empty if a compatible version is installed."""
     try:
@@ -139,7 +160,7 @@ def extras_in_use() -> list[str]:
 
 def extra_check(extra: str) -> Check:
     """Whether the packages of an extra are installed."""
-    name, needed = f"extra {extra}", requirements(extra)
+    name, needed = f"extra {extra}", _with_extras(requirements(extra))
     problems = [problem for requirement in needed if (problem := _problem(requirement))]
     if problems:
         use = f": {_USE_OF_EXTRA[extra]}" if extra in _USE_OF_EXTRA else ""

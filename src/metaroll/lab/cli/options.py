@@ -130,7 +130,7 @@ def renamed_flags(arguments: Sequence[str], options: Sequence[Option]) -> tuple[
         no = "no-" if plain.startswith("--no-") else ""
         if plain.startswith("--") and not here:
             foreign = plain[2 + len(no) :].replace("-", "_")
-            here = names_here(foreign, options, lambda name: option_text(name))
+            here = names_here(foreign, options, lambda name: option_text(name), of_run=True)
             flags = [f"--{no}{name.replace('_', '-')}" for name in here]
             if not known.keys() >= set(flags):
                 here, flags = [], [flag]

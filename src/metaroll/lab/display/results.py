@@ -131,6 +131,7 @@ def draw_pictures(
     references: Mapping[str, float] | None = None,
     learning_of: Path | None = None,
     study: AdaptationStudy | None = None,
+    tested_on: str = "held-out",
 ) -> list[Path]:
     """Draw the adaptation curve (and a run's learning curve, the k-shot curve); failures are printed, not raised.
 
@@ -141,6 +142,7 @@ def draw_pictures(
         references: Summary entries, of which ``return_floor`` and ``return_oracle`` are drawn as lines.
         learning_of: Folder of the run whose learning curve is drawn as well.
         study: Its k-shot curve is drawn as well, as ``k_shot_curve.png`` beside the first picture.
+        tested_on: The role of the tasks of the evaluation.
     """
     from metaroll.lab.figures.plots import plot_adaptation_curve, plot_k_shot_curve, plot_learning_curve
 
@@ -149,12 +151,14 @@ def draw_pictures(
     pictures: list[Path] = []
     try:
         if isinstance(result, EvaluationResult):
-            pictures.append(plot_adaptation_curve(result, adaptation, references=lines))
+            values = {**result.to_dict(), "tested_on": tested_on}
+            pictures.append(plot_adaptation_curve(values, adaptation, references=lines))
         if learning_of is not None:
             final = result if isinstance(result, PolicyEvaluation) else None
             pictures.append(plot_learning_curve(learning_of, final=final))
         if study is not None:
-            pictures.append(plot_k_shot_curve(study, adaptation.with_name("k_shot_curve.png")))
+            values = {**study.result.to_dict(), **study.to_dict(), "tested_on": tested_on}
+            pictures.append(plot_k_shot_curve(values, adaptation.with_name("k_shot_curve.png")))
     except (OSError, ValueError, KeyError, TypeError) as error:  # damaged metrics, a full disk
         missing = "no pictures" if not pictures else "no learning curve" if study is None else "no k-shot curve"
         console.print(f"[yellow]{missing}:[/] {escape(str(error))}", highlight=False, soft_wrap=True)

@@ -126,7 +126,9 @@ class ConsoleView(View):
         next_command: str,
     ) -> None:
         """Draw the adaptation curve and the learning curve, and print the closing panel."""
-        pictures = draw_pictures(folder / "adaptation_curve.png", result, self._console, summary, folder)
+        kind = summary.get("tested_on", "held-out")
+        picture = folder / "adaptation_curve.png"
+        pictures = draw_pictures(picture, result, self._console, summary, folder, tested_on=kind)
         show_closing(self._console, summary, folder, pictures, next_command)
 
     def run_evaluated(
@@ -136,12 +138,14 @@ class ConsoleView(View):
         study: AdaptationStudy | None,
         folder: Path,
         out: Path,
+        next_command: str,
     ) -> None:
         """Print the tables of the study, draw the evaluation, and print the closing panel."""
         if study is not None:
             show_study(self._console, study, success_values(study.result))
-        pictures = draw_pictures(out / "evaluation.png", result, self._console, study=study)
-        show_closing(self._console, summary, folder, pictures, command_text("resume", folder, "--epochs", "N"))
+        kind = summary.get("tested_on", "held-out")
+        pictures = draw_pictures(out / "evaluation.png", result, self._console, study=study, tested_on=kind)
+        show_closing(self._console, summary, folder, pictures, next_command)
 
     def learning_curve(self, folder: Path) -> Path:
         """Draw ``learning_curve.png``."""

@@ -28,6 +28,7 @@ __all__ = [
     "distinct_text",
     "group_chart",
     "interval_text",
+    "kind_of_tasks",
     "learning_chart",
     "line_styles",
     "number_text",
@@ -277,11 +278,11 @@ def interval_text(values: Values, over: str = "tasks") -> str:
     return f"95 % {_METHODS.get(values.get('interval_method', ''), 'bootstrap')} interval over {over}"
 
 
-def _tasks(count: int, kind: str = "held-out") -> str:
+def _tasks(count: int, kind: str) -> str:
     return counted(count, f"{kind} task")
 
 
-def _kind(values: Values) -> str:
+def kind_of_tasks(values: Values) -> str:
     """The role of the tasks of a stored evaluation: held-out or training tasks."""
     return str(values.get("tested_on", "held-out"))
 
@@ -298,13 +299,16 @@ def _return_label(reward_key: str | None = None) -> str:
 # -- the charts --------------------------------------------------------------------------------------------------------
 
 
-def learning_chart(metrics: Sequence[Values], phase: str | None, references: Mapping[str, Any] | None = None) -> Chart:
+def learning_chart(
+    metrics: Sequence[Values], phase: str | None, references: Mapping[str, Any] | None = None, tested_on: str = "test"
+) -> Chart:
     """Returns of evaluations and of training over environment steps.
 
     Args:
         metrics: Lines of ``metrics.jsonl``.
         phase: Phase of the evaluations.
         references: Name -> return.
+        tested_on: The role of the tasks, which the metrics do not tell.
     """
     evaluated = [row for row in metrics if row["phase"] == phase]
     rows = [row for row in evaluated if row["task"] is None]
@@ -325,7 +329,7 @@ def learning_chart(metrics: Sequence[Values], phase: str | None, references: Map
         drawn: Any = {"color": "#8a939d", "kind": "thin"} if curves else {}  # a single line is the main line
         curves.insert(0, Curve(f"{where}, with noise", *trained.T, **drawn))
     count = len({row["task"] for row in evaluated} - {None})
-    over, among = (f"mean over {_tasks(count, 'test')}", "tasks") if count else ("mean over episodes", "them")
+    over, among = (f"mean over {_tasks(count, tested_on)}", "tasks") if count else ("mean over episodes", "them")
     if not rows:
         over = "mean over the episodes of each epoch" if curves else ""
     elif adapts and not count:
@@ -363,7 +367,7 @@ def adaptation_chart(values: Values, references: Mapping[str, Any] | None = None
         if episodes[part].size:
             curves.append(Curve(label, episodes[part], mean[part], low[part], high[part], color, "points"))
     count = values.get("n_test_tasks")
-    over = f"mean over {_tasks(count, _kind(values))}{_repetitions(values)}" if count else ""
+    over = f"mean over {_tasks(count, kind_of_tasks(values))}{_repetitions(values)}" if count else ""
     over += f"; bars: {interval_text(values)}" if over and any(c.bounds is not None for c in curves) else ""
     return Chart(
         "Adapting to a new task" if title is None else title,
@@ -387,7 +391,7 @@ def shots_chart(values: Values) -> Chart:
     rounds = values["k_shot_curve"].get("unit") == "rounds"
     baselines = values.get("baselines") or {}
     count = values.get("n_test_tasks")
-    over = [f"mean over {_tasks(count, 'test')}{_repetitions(values)}"] if count else []
+    over = [f"mean over {_tasks(count, kind_of_tasks(values))}{_repetitions(values)}"] if count else []
     over += [f"bars: {interval_text(values)}"] if curve.bounds is not None else []
     return Chart(
         f"Return after k {'rounds of adaptation' if rounds else 'exploration episodes'}",
@@ -453,9 +457,9 @@ def tasks_chart(values: Values) -> Chart | None:
         for key, label, color in kinds
         if all(key in row for row in rows)
     ]
-    tasks = f"{_tasks(len(rows), _kind(values))}{_repetitions(values)}"
+    tasks = f"{_tasks(len(rows), kind_of_tasks(values))}{_repetitions(values)}"
     return Chart(
-        f"Return in each {_kind(values)} task",
+        f"Return in each {kind_of_tasks(values)} task",
         f"mean over the test episodes of each of {tasks}",
         axis_label(name) if name else f"task, from the lowest to the highest {_rank_key(rows[0])}",
         _return_label(values.get("reward_key")),

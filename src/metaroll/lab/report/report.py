@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from metaroll.checks import check_path
+from metaroll.config import options_of
+from metaroll.configs import MetaEvaluationConfig
 from metaroll.data.folders.atomic_files import write_text
 from metaroll.lab.figures.charts import (
     GRAY,
@@ -20,6 +22,7 @@ from metaroll.lab.figures.charts import (
     Chart,
     Curve,
     adaptation_chart,
+    kind_of_tasks,
     learning_chart,
     number_text,
     numbers_of,
@@ -159,7 +162,9 @@ def _provenance(facts: RunFacts) -> str:
     ):
         rows.update({name.replace("_", " "): source[name] for name in names if source.get(name) is not None})
     rows.update({f"{name} (environment)": value for name, value in (evaluation.get("provenance") or {}).items()})
-    rows.update({f"evaluation: {name}": value for name, value in (evaluation.get("protocol") or {}).items()})
+    options = {option.was: option.name for option in options_of(MetaEvaluationConfig) if option.was}  # files keep names
+    protocol = (evaluation.get("protocol") or {}).items()
+    rows.update({f"evaluation: {options.get(name, name)}": value for name, value in protocol})
     names = ("num_train", "num_test", "nearest", "median", "median_in_training")
     rows.update({f"task split: {name.replace('_', ' ')}": facts.split[name] for name in names if name in facts.split})
     rows.update({f"version of {name}": value for name, value in versions.items()})
@@ -217,7 +222,7 @@ def _key_numbers(facts: RunFacts) -> str:
 
 def _learning_curve(facts: RunFacts) -> str:
     """Returns of evaluations over environment steps, with intervals."""
-    chart = learning_chart(facts.metrics, facts.phase, _references(facts))
+    chart = learning_chart(facts.metrics, facts.phase, _references(facts), kind_of_tasks(facts.evaluation))
     return figure(chart) if chart.curves else ""
 
 

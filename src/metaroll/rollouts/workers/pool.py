@@ -25,7 +25,10 @@ from metaroll.rollouts.workers.schedule import (
 )
 from metaroll.rollouts.workers.transports import ProcessTransport, SerialTransport, Transport
 
-__all__ = ["GlobalNamespace", "Job", "RemoteError", "SamplerPool", "check_shared"]
+__all__ = ["PREPARING", "GlobalNamespace", "Job", "RemoteError", "SamplerPool", "check_shared"]
+
+PREPARING = "preparing a worker"
+"""What functions of this library do that run before the work."""
 
 
 class SamplerPool:
@@ -183,6 +186,19 @@ class SamplerPool:
         self.is_stopped = True
         self._shut()
 
+    def invoke_own(self, func: Callable[..., Any], *args: Any, in_words: str, phase: str = "call") -> list[Any]:
+        """As ``invoke_all``, for a function of this library, whose name means nothing at the command line.
+
+        Args:
+            func: The function.
+            *args: Its arguments, after the namespace.
+            in_words: What it does, for messages there.
+            phase: See ``Job``.
+        """
+        blob, name = encode_command(func, args, {}, in_words), _name(func)
+        jobs = [Job(i, blob, name, i, phase=phase, in_words=in_words) for i in range(self.num_workers)]
+        return self._run(jobs).outcome()
+
     # -- what every worker knows ---------------------------------------------------------------------------------------
 
     def keep(self, key: str, func: Callable[..., Any], *args: Any, what: str | None = None, hint: str = "") -> None:
@@ -198,7 +214,7 @@ class SamplerPool:
             if self._transport is None:
                 self._connect()  # the first call runs everything that is kept
                 return
-            self._run([Job(i, blob, _name(func), i, phase="start") for i in range(self.num_workers)]).outcome()
+            self._run([_preparing(i, blob, _name(func), i) for i in range(self.num_workers)]).outcome()
         except BaseException:
             # Not kept, or each later call would fail with it; some workers have run it, so all receive it again.
             if before is None:
@@ -218,7 +234,7 @@ class SamplerPool:
             return
         blob = encode_command(func, args, {}, _name(func))
         for worker, pending in enumerate(self._pending):
-            pending.append(Job(-1, blob, _name(func), worker, phase="start"))
+            pending.append(_preparing(-1, blob, _name(func), worker))
 
     def run_jobs(self, jobs: Sequence[Job], done: Callable[[Job, Any], None] | None = None) -> list[Any]:
         """Run prepared commands (see ``run_map``); ``done(job, result)`` is called as each ends."""
@@ -243,7 +259,7 @@ class SamplerPool:
 
     def _seeding(self, worker: int) -> Job:
         seed = None if self._seed is None else self._seed + worker
-        return Job(worker, encode_command(seed_worker, (seed,), {}, "a seed"), "set_seed", worker, phase="start")
+        return _preparing(worker, encode_command(seed_worker, (seed,), {}, "a seed"), "set_seed", worker)
 
     def _connect(self) -> Transport:
         if self.is_stopped:
@@ -292,7 +308,7 @@ class SamplerPool:
                 seeding.index = -1
                 jobs.append(seeding)
             commands = list(self._init_jobs.values())  # at once: a finalizer may forget some meanwhile
-            jobs.extend(Job(-1, blob, what, worker, phase="start") for blob, what in commands)
+            jobs.extend(_preparing(-1, blob, what, worker) for blob, what in commands)
         pending = self._pending[worker]
         while pending:
             jobs.append(pending.popleft())
@@ -400,6 +416,10 @@ def _as_list(arglist: Any) -> list[Any]:
     if not isinstance(arglist, Iterable):
         raise TypeError(f"arglist must be a list of arguments, got {arglist!r} of type {type(arglist).__name__}")
     return list(arglist)
+
+
+def _preparing(index: int, blob: bytes, what: str, worker: int) -> Job:
+    return Job(index, blob, what, worker, phase="start", in_words=PREPARING)
 
 
 def _name(func: Callable[..., Any]) -> str:

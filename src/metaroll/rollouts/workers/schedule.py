@@ -82,6 +82,8 @@ class Job:
     """Which of ``PoolTimeouts`` holds while the command is read and run, until it reports its own phase."""
     plans: Sequence[RolloutPlan] = ()
     """The rollouts that it is made of, if it is."""
+    in_words: str = ""
+    """What it does, for messages at the command line, if ``what`` is the name of a function of this library."""
 
 
 class Schedule:
@@ -265,7 +267,7 @@ class Schedule:
 
 def describe_worker(transport: Transport | None, worker: int, job: Job | None) -> WorkerStatus:
     """The status of ``worker``."""
-    what = "" if job is None else job.what
+    what = "" if job is None else _work_of(job)
     if transport is None:
         return WorkerStatus(worker, 0, "off", what, 0.0, False, 0)
     restarts = max(0, transport.starts[worker] - 1)
@@ -282,14 +284,14 @@ def _health(transport: Transport, worker: int, job: Job) -> Health:
 
 
 def _work_of(job: Job) -> str:
-    """What a job does: at the command line without names of functions that only prepare a worker."""
-    return for_reader(job.what, "preparing a worker") if job.phase == "start" else job.what
+    """What a job does: at the command line without names of functions of this library."""
+    return for_reader(job.what, job.in_words or job.what)
 
 
 def _what_follows(job: Job) -> str:
     """What the worker does that replaces a lost one."""
     again = f"runs {job.what} again"
-    return for_reader(again, "is started") if job.phase == "start" else again
+    return for_reader(again, "is started" if job.in_words else again)
 
 
 def _less_memory() -> str:

@@ -107,7 +107,7 @@ class Algorithm:
         build: Builds the learner from the environment and options, the training tasks (the first result of ``tasks``),
             and the held-out tasks. All its randomness comes from the seed.
         work: The amount of work of a run with these values of the algorithm's options.
-        amount: The size of an epoch of a learner, or of the run, in a few words.
+        amount: The size of an epoch of a learner, or of the run, in a few words; what ``work`` has is shown anyway.
         api: Version of the interface that the row was written for (``API``); rows of metaroll may leave it out.
         purpose: The purpose of the algorithm, in a few words that follow its name.
         filled: Names of fields of the configs that ``build`` sets itself, so that they are not options.
@@ -177,7 +177,7 @@ class Algorithm:
         if not self.adapts and not env.is_varied:
             reasons["num_train_tasks"] = f"{env} is one environment, without tasks"
             if values.get("randomize", "none") == "none" and not values.get("randomize_param"):
-                varies = option_text("randomize_param", ["NAME=LOW:HIGH"])
-                why = f"nothing varies in {env}; define what does, {varies}"
+                usual, own = option_text("randomize", "default"), option_text("randomize_param", ["NAME=LOW:HIGH"])
+                why = f"nothing varies in {env}; define what does, by {usual} (systems of metaroll) or {own}"
                 reasons |= dict.fromkeys(("num_test_tasks", "tasks_per_epoch"), why)
         return reasons

@@ -100,11 +100,7 @@ def _batch_size(values: Values) -> int:
 
 
 def _amount(algo: OffPolicyLearner[Any], values: Values) -> str:
-    work = _work(values)
-    return (
-        f"{work.epoch_steps} steps and {work.epoch_updates} gradient steps per epoch, "
-        f"from step {algo.config.warmup_steps} on"
-    )
+    return f"updates from step {algo.config.warmup_steps:,} on"
 
 
 def network_options(given: BuildOptions) -> tuple[tuple[int, ...], str, dict[str, Any]]:

@@ -92,7 +92,7 @@ def _work(values: Values) -> Work:
 
 
 def _amount(algo: PPO, values: Values) -> str:
-    return f"{values['steps_per_epoch']} steps per epoch, gradients by {algo.gradients}"
+    return f"gradients by {algo.gradients}"
 
 
 ROWS = {

@@ -22,7 +22,7 @@ from metaroll.rollouts.garage.local_sampler import LocalSampler, param_values_of
 from metaroll.rollouts.garage.workers import DefaultWorker, PEARLWorker, WorkerFactory
 from metaroll.rollouts.requests import SampleRequest
 from metaroll.rollouts.samplers.parameter_exploration import ParameterExplorationSampler
-from metaroll.rollouts.workers.pool import SamplerPool
+from metaroll.rollouts.workers.pool import PREPARING, SamplerPool
 from metaroll.seeding import derive_seed
 from metaroll.tasks.task_sampler import TaskSampler
 from metaroll.training.evaluation.engine_policy import context_of, use_policy
@@ -167,7 +167,7 @@ class RolloutSource:
             return
         pool = self._shared_pool()
         if not pool.is_serial:
-            pool.invoke_all(be_ready)
+            pool.invoke_own(be_ready, in_words=PREPARING, phase="start")
 
     def obtain(self, request: SampleRequest, itr: int, agent_update: Any = None) -> Sequence[Sequence[Any]]:
         """One list of whole rollouts per update.

@@ -97,6 +97,7 @@ class View(ABC):
         study: AdaptationStudy | None,
         folder: Path,
         out: Path,
+        next_command: str,
     ) -> None:
         """A snapshot of the run in ``folder`` was evaluated, and ``evaluation.json`` is written into ``out``."""
 

@@ -275,7 +275,8 @@ def _named(
         with warnings.catch_warnings():
             if kept or isinstance(where, RunFile):
                 warnings.simplefilter("ignore", DeprecationWarning)
-            values, written_names = understood(layer, options, functools.partial(_as_given, where, layer))
+            write = functools.partial(_as_given, where, layer)
+            values, written_names = understood(layer, options, write, of_run=True)
         if where != GIVEN:
             written_names = {name: FileKey(written_names.get(name, name), where) for name in values}
         names = {name: called for name, called in names.items() if name not in values} | written_names

@@ -222,7 +222,8 @@ def evaluate_run(
             view.message("this agent is untrained: the run has not finished its first epoch", warning=True)
         result, study = measure(evaluator, experiment.algo, view)
         summary = write_evaluation(config, experiment, evaluator, (result, study), epoch, out)
-    view.run_evaluated(summary, result, study, folder, out)
+    more = () if (latest(folder) or 0) < config["run"]["epochs"] else ("--epochs", "N")
+    view.run_evaluated(summary, result, study, folder, out, command_text("resume", folder, *more))
     return summary
 
 
