@@ -32,30 +32,9 @@ def size_text(config: Mapping[str, Any], env: EnvSource) -> str:
     networks = {"hidden_sizes": run["hidden_sizes"]}
     networks |= {name: value for name, value in algorithm.items() if name.endswith("hidden_sizes")}
     parts.append("networks " + ", ".join(f"{_widths(widths)}{_role(name)}" for name, widths in networks.items()))
-    hint = f"\n{option_text('size', 'small')} takes minutes on two cores" if _is_larger_than_small(config, name) else ""
+    is_larger = has_sizes(algo) and run["epochs"] > size_values(algo, name, "small").get("epochs", 0)
+    hint = f"\n{option_text('size', 'small')} takes minutes on two cores" if is_larger and size != "small" else ""
     return "; ".join(parts) + hint
-
-
-def _is_larger_than_small(config: Mapping[str, Any], env: str) -> bool:
-    """Whether a run of the size small has fewer steps and updates (fewer epochs, if the steps are unknown)."""
-    if config["run"]["size"] == "small" or not has_sizes(config["algo"]):
-        return False
-    small = size_values(config["algo"], env, "small")
-    run, algorithm = ({**config[part], **_known_in(config[part], small)} for part in ("run", "algorithm"))
-    return _amount(config) > _amount({**config, "run": run, "algorithm": algorithm})
-
-
-def _known_in(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in given.items() if name in values}
-
-
-def _amount(config: Mapping[str, Any]) -> int:
-    """Steps and updates of a run, or its epochs if the number of steps is unknown."""
-    epochs = config["run"]["epochs"]
-    if config["algorithm"].get("max_steps", 0) is None:
-        return epochs
-    work = get_algorithm(config["algo"]).work(config["algorithm"])
-    return work.initial_steps + epochs * (work.epoch_steps + work.epoch_updates)
 
 
 def _epochs(config: Mapping[str, Any]) -> str:
