@@ -61,7 +61,7 @@ GRADIENT = {
 FURTHER = {**GRADIENT, "num_inner_steps": 2, "normalize_observations": True}
 # An odd number of gradient steps before the stop: the policy of TD3 learns in every second one.
 OFF_POLICY = {
-    "steps_per_epoch": 3,
+    "cycles_per_epoch": 3,
     "n_train_steps": 5,
     "buffer_batch_size": 8,
     "min_buffer_size": 16,

@@ -43,7 +43,7 @@ def test_a_command_line_in_ascii(runs, name, monkeypatch):
     commands = [
         ["list", "runs", "--runs", str(runs)],
         ["report", run, "--no-pictures"],
-        ["evaluate", run, "--episodes", "1"],
+        ["evaluate", run],
         ["resume", run],
         ["compare", run, str(runs / "other")],
         ["plot", run, "--out", str(runs / f"{name}.png")],

@@ -51,10 +51,12 @@ def test_a_run_is_trained_resumed_and_evaluated(network, tmp_path, capsys):
     ]
     assert rows[0] == rows[1]
     assert main(["evaluate", straight, "--episodes", "3", "--json"]) == 0
-    assert len(json.loads(capsys.readouterr().out)["returns"][0]) == 3
+    evaluated = json.loads(capsys.readouterr().out)
+    assert len(evaluated["returns"][0]) == 3
     assert main(["list", "runs", "--runs", str(tmp_path), "--json"]) == 0
     listed = {run["folder"]: run for run in json.loads(capsys.readouterr().out)["runs"]}
-    assert {run["newest_return"] for run in listed.values()} == {summary["return_mean"]}
+    newest = {folder: run["newest_return"] for folder, run in listed.items()}
+    assert newest == {straight: evaluated["return_mean"], stopped: summary["return_mean"]}
 
 
 def test_lines_show_the_return_in_training_and_that_of_evaluations(tmp_path, capfd, pictures):

@@ -274,7 +274,7 @@ def test_it_trains_by_name_in_random_domains() -> None:
     values = {
         **{name: TINY[name] for name in ("buffer_batch_size", "segment_length", "burn_in", "hidden_size")},
         "epochs": 1,
-        "steps_per_epoch": 3,
+        "cycles_per_epoch": 3,
         "n_train_steps": 5,
         "min_buffer_size": 20,
         "randomize_param": ("m=0.5:1.5",),

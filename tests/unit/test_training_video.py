@@ -102,7 +102,7 @@ def test_without_ffmpeg_the_error_names_the_extra(tmp_path, monkeypatch):
         return original(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(ImportError, match=r"pip install 'imageio-ffmpeg>=0.5'.*, or write a .gif"):
+    with pytest.raises(ImportError, match=r"pip install .*'imageio-ffmpeg>=0.5', or write a .gif"):
         write_video(tmp_path / "a.mp4", [[panel(60, 2)]])
     assert list(tmp_path.iterdir()) == []
     assert write_video(tmp_path / "a.gif", [[panel(60, 2)]]).exists()
