@@ -25,8 +25,9 @@ import pytest
 import torch
 from test_training_snapshots import Killed, die_after
 
+from metaroll.data import recordings
 from metaroll.data.compare import first_difference, rollouts_equal
-from metaroll.data.folders import atomic_files
+from metaroll.data.folders import atomic_files, file_sets
 from metaroll.data.folders.atomic_files import write_atomic, write_files
 from metaroll.data.recordings import load_rollout, load_rollouts, recordings_in, save_rollout, save_rollouts
 from metaroll.data.step_sequence import StepSequence
@@ -514,7 +515,7 @@ def test_a_folder_in_the_way_of_one_rollout_leaves_the_others_alone(tmp_path: Pa
 def test_a_kill_at_any_file_operation_leaves_all_old_rollouts_or_all_new_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: list[int], starts: list[int]
 ) -> None:
-    leftover = ".rollout_0000.npz.4711-0a1b2c3d.tmp"  # of a writer of an earlier version
+    leftover = ".rollout_0000.npz.99999999-0a1b2c3d.tmp"  # of a writer of an earlier version
     seen, finished = set(), False
     for count in range(100):
         folder = tmp_path / str(count)
@@ -573,6 +574,59 @@ def test_rollouts_that_could_not_be_moved_into_place(tmp_path: Path) -> None:
     assert [r.rewards[0] * 3 for r in load_rollouts(tmp_path)] == [5, 6]
     with pytest.raises(FileExistsError, match="holds 2 rollouts already"):
         save_rollouts([make(7)], tmp_path)
+
+
+@pytest.mark.parametrize("name", ["rollout_0000.npz", "rollout_0007.npz"])
+def test_a_rollout_saved_beside_a_set_whose_writer_was_killed_stays(tmp_path: Path, name: str) -> None:
+    save_rollouts([make(0), make(1)], tmp_path)
+    save_rollouts([make(5), make(6)], tmp_path / "other")
+    (tmp_path / "other").rename(tmp_path / ".metaroll-new")
+    (tmp_path / ".metaroll-new" / "complete.json").write_text('["rollout_0000.npz", "rollout_0001.npz"]')
+    assert load_rollout(tmp_path / "rollout_0000.npz").rewards[0] * 3 == 5  # as load_rollouts says
+    save_rollout(make(8), tmp_path / name, overwrite=True)
+    assert load_rollout(tmp_path / name).rewards[0] * 3 == 8
+    assert sorted(r.rewards[0] * 3 for r in load_rollouts(tmp_path)) == (
+        [6, 8] if name.endswith("0.npz") else [5, 6, 8]
+    )
+    assert not (tmp_path / ".metaroll-new").exists()
+
+
+def test_a_reader_that_a_writer_overtakes_reads_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_rollouts([make(0), make(1)], tmp_path)
+    calls: list[Path] = []
+
+    def overtaken(path: Path, **options: Any) -> StepSequence:
+        calls.append(path)
+        if len(calls) == 2:
+            save_rollouts([make(5), make(6)], tmp_path, overwrite=True)
+        return load_rollout(path, **options)
+
+    monkeypatch.setattr(recordings, "load_rollout", overtaken)
+    assert [r.rewards[0] * 3 for r in load_rollouts(tmp_path)] == [5, 6] and len(calls) == 4
+
+
+def test_one_thread_at_a_time_saves_into_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_rollouts([make(0)], tmp_path)
+    refused: list[Exception] = []
+
+    def from_elsewhere(*arguments: Any) -> None:
+        monkeypatch.undo()
+        with pytest.raises(FileExistsError, match="another thread is saving into") as error:
+            save_rollouts([make(9)], tmp_path, overwrite=True)
+        refused.append(error.value)
+        file_sets.clear(*arguments)
+
+    monkeypatch.setattr(file_sets, "clear", from_elsewhere)
+    save_rollouts([make(1)], tmp_path, overwrite=True)
+    assert refused and load_rollouts(tmp_path)[0].rewards[0] * 3 == 1
+
+
+def test_a_file_that_another_process_writes_now_is_not_removed(tmp_path: Path) -> None:
+    mine = tmp_path / f".rollout_0009.npz.{os.getpid()}-0a1b2c3d.tmp"
+    mine.write_text("")
+    for number in (1, 2):
+        save_rollouts([make(number)], tmp_path, overwrite=True)
+        assert mine.exists()
 
 
 def test_numbers_in_names_are_sorted_by_size(tmp_path: Path) -> None:

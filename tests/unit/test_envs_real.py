@@ -446,6 +446,15 @@ def test_a_log_whose_clock_jitters_is_resampled_and_holes_are_warned_of(tmp_path
         for dt in (None, 0.1):
             with pytest.raises(LogError, match=rf"{name}\.jsonl: line {line}: time stamps must increase"):
                 load_log(path, dt=dt)
+    whole = written("whole.jsonl", [1, 2, 3]).read_text().splitlines(keepends=True)
+    head, start, *steps = whole
+    for number, (lines, line) in enumerate(
+        [([head, *steps], 2), ([head, *steps, start], 2), ([head, start, *steps[:2], start, *steps[2:]], 5)]
+    ):
+        path = tmp_path / f"start{number}.jsonl"
+        path.write_text("".join(lines))
+        with pytest.raises(LogError, match=rf"start{number}\.jsonl: line {line}: the start of an episode"):
+            load_log(path)
 
 
 def test_damaged_logs_are_named(tmp_path):

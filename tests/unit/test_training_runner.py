@@ -739,7 +739,7 @@ def test_a_run_folder_is_not_overwritten_unless_asked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("exist_ok", [True, False])
-@pytest.mark.parametrize("kept", ["other/keep.txt", "other/summary.json", "other"])
+@pytest.mark.parametrize("kept", ["other/keep.txt", "other/summary.json", "other/metrics.jsonl", "other"])
 def test_what_is_no_run_is_never_replaced(tmp_path: Path, kept: str, exist_ok: bool) -> None:
     mine = tmp_path / kept
     mine.parent.mkdir(exist_ok=True)

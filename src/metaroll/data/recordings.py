@@ -19,7 +19,7 @@ from metaroll.checks import check_flag, check_path, check_whole
 from metaroll.data.doors.budget import MAX_BYTES, Budget
 from metaroll.data.doors.plain_files import damage, open_plain, size_of
 from metaroll.data.folders.atomic_files import write_files
-from metaroll.data.folders.file_sets import replace_set, unfinished_set
+from metaroll.data.folders.file_sets import finish_set, read_set, replace_set, unfinished_set
 from metaroll.data.folders.kinds import RECORDINGS
 from metaroll.data.recording_files import (
     prepare_csv,
@@ -32,7 +32,7 @@ from metaroll.data.recording_files import (
 from metaroll.data.recording_format import from_recording, to_recording
 from metaroll.data.rollouts import listed_rollouts
 from metaroll.data.step_sequence import StepSequence
-from metaroll.errors import MetarollError, RecordingError, RunExistsError, command_text, name_given
+from metaroll.errors import MetarollError, RecordingError, RunExistsError, command_text, counted, name_given
 
 __all__ = ["load_rollout", "load_rollouts", "save_rollout", "save_rollouts"]
 
@@ -76,6 +76,7 @@ def save_rollout(rollout: StepSequence, path: str | Path, overwrite: bool = Fals
     if _is_pipe_or_device(path):
         raise RecordingError(f"{path} cannot be written: it is a pipe or a device, and would be replaced by a file")
     with _named(path):
+        finish_set(path.parent, RECORDINGS)  # whose writer was killed; afterwards it would replace this file
         write_files({path: writer})
 
 
@@ -97,6 +98,8 @@ def load_rollout(path: str | Path, *, max_bytes: int = MAX_BYTES) -> StepSequenc
     if path.is_dir():
         raise RecordingError(f"{path}: it is a folder; load_rollouts loads all rollouts in it", path)
     read, limit = _kind(path.suffix)[1], check_whole("max_bytes", max_bytes)
+    if path.parent.is_dir():
+        path = (unfinished_set(path.parent, RECORDINGS) or {}).get(path.name, path)
     with damage(path, RecordingError), open_plain(path) as file:
         budget = Budget.of_file(size_of(file), _LARGEST_FACTOR, limit, "if you trust it, pass a larger max_bytes")
         return from_recording(*read(file, budget))
@@ -133,7 +136,7 @@ def save_rollouts(
     old = [path for path in recordings_in(folder) if re.fullmatch(r"rollout_\d+", path.stem)]
     if old and not overwrite:
         raise FileExistsError(
-            f"{folder} holds {len(old)} rollouts already; choose another folder, or pass {_overwriting()}"
+            f"{folder} holds {counted(len(old), 'rollout')} already; choose another folder, or pass {_overwriting()}"
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -164,10 +167,14 @@ def load_rollouts(folder: str | Path, *, max_bytes: int = MAX_BYTES) -> list[Ste
                 f"{command_text('import-log', folder, '--mapping', 'FILE', '--env', 'SIM')} (load_log in Python)"
             )
         raise FileNotFoundError(f"there is no folder {folder}")
-    paths = recordings_in(folder)
-    if not paths:
-        raise RecordingError(f"there is no recorded rollout in {folder}: no file ends in {', '.join(_KINDS)}")
-    return [load_rollout(path, max_bytes=max_bytes) for path in paths]
+
+    def read() -> list[StepSequence]:
+        paths = recordings_in(folder)
+        if not paths:
+            raise RecordingError(f"there is no recorded rollout in {folder}: no file ends in {', '.join(_KINDS)}")
+        return [load_rollout(path, max_bytes=max_bytes) for path in paths]
+
+    return read_set(folder, RECORDINGS, read)
 
 
 def _overwriting() -> str:

@@ -7,6 +7,7 @@ last line says why the episode ended. Whatever happens to the writer, earlier li
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -129,6 +130,14 @@ def _rollout(parsed: list[dict[str, Any]], name: str, budget: Budget) -> StepSeq
             raise LogError("it does not say what observations and actions are")
         dt = check_number("dt", dt, 0.0, above_low=True)
     first, steps = parsed[1] if len(parsed) > 1 else {}, [entry for entry in parsed[2:] if "action" in entry]
+    for number, entry in enumerate(parsed[1:], 2):
+        has_place = ("action" in entry) == (number > 2) or ("end" in entry and number == len(parsed))
+        if not has_place:
+            with at_line(number):
+                raise LogError(
+                    "the start of an episode (its first observation) belongs into line 2, its steps below, and its end "
+                    "into the last line; put the lines back into their order"
+                )
     if not steps:
         raise LogError("it holds no step")
     lengths = {"observation": spec.obs_dim}
@@ -166,8 +175,8 @@ def _check_entries(entry: Mapping[str, Any], line: int, names: tuple[str, ...], 
 
 def _check_order(before: float, time: float, line: int) -> None:
     """Raise an error unless a line is later than the one before: the writer appends, and its clock goes forward."""
-    if not time > before:
-        again = "is the same as" if time == before else "is before"
+    if not (math.isfinite(time) and time > before):
+        again = "is the same as" if time == before else "is before" if time < before else "does not follow"
         with at_line(line):
             raise LogError(
                 f"time stamps must increase, {time:.9g} s {again} {before:.9g} s; put the lines back into their order, "

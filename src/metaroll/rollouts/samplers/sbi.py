@@ -19,6 +19,8 @@ from torch import Tensor
 
 from metaroll.checks import check_flag, check_path, check_whole, described
 from metaroll.config import config_of, options_of, parts_of
+from metaroll.data.folders.file_sets import read_set
+from metaroll.data.folders.kinds import RECORDINGS
 from metaroll.data.recordings import load_rollout, recordings_in
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.lookup.source import EnvSource, is_env_instance
@@ -543,11 +545,16 @@ class RecRolloutSamplerForSBI(RealRolloutSamplerForSBI):
         folder = check_path("rollouts_dir", rollouts_dir)
         if not folder.is_dir():
             raise FileNotFoundError(f"rollouts_dir must be a folder with recorded rollouts, there is none at {folder}")
-        paths = [path for path in recordings_in(folder) if path.name.startswith("rollout")]
+
+        def read() -> tuple[list[Path], list[StepSequence]]:
+            paths = [path for path in recordings_in(folder) if path.name.startswith("rollout")]
+            return paths, [load_rollout(path) for path in paths]
+
+        paths, rollouts = read_set(folder, RECORDINGS, read)
         if not paths:
             raise RecordingError(f"rollouts_dir must hold files that begin with 'rollout', there are none in {folder}")
         self.rollouts_dir, self._paths = folder, paths
-        self._rollouts = checked_recordings([load_rollout(path) for path in paths], [path.name for path in paths])
+        self._rollouts = checked_recordings(rollouts, [path.name for path in paths])
         first = np.random.default_rng(derive_seed("first recorded rollout", self.seed)).integers(len(paths))
         self._ring_idx = int(first) if rand_init_rollout else 0
 

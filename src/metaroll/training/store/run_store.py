@@ -21,6 +21,7 @@ from metaroll.training.store.yaml_files import write_yaml
 __all__ = ["RunStore", "check_metrics"]
 
 _BEFORE_THE_RUN = (CONFIG_FILE, TASK_SPLIT_FILE)
+_LINE_BYTES = 4096
 _OURS = (SUMMARY_FILE, FILE_NAME, SNAPSHOTS)
 
 
@@ -140,9 +141,19 @@ def _refuse_others(run_dir: Path) -> None:
     """Error if there is something that is no run: a file, or a folder with files of others alone."""
     unmarked = run_dir.is_dir() and kind_of(run_dir) is None
     # Runs of earlier versions have no mark, and those of a LocalRunner may have no config.yaml.
-    if unmarked and (snapshots_of(run_dir) or (run_dir / FILE_NAME).is_file() or not _content(run_dir)):
+    if unmarked and (snapshots_of(run_dir) or _has_our_metrics(run_dir) or not _content(run_dir)):
         return
     refuse_foreign(run_dir, RUN)
+
+
+def _has_our_metrics(run_dir: Path) -> bool:
+    """Whether the first line of metrics is one of ours; others use the name of the file, too."""
+    path = run_dir / FILE_NAME
+    if not path.is_file() or path.is_symlink():
+        return False
+    with open_plain(path) as file:
+        line = file.readline(_LINE_BYTES)
+    return not line or (b'"phase"' in line and b'"metric"' in line)
 
 
 def _content(run_dir: Path) -> set[str]:
