@@ -20,7 +20,7 @@ from typing import BinaryIO, TypeVar
 from metaroll.data.doors.json_files import read_json
 from metaroll.data.folders.atomic_files import flush_folder, write_atomic, write_files
 from metaroll.data.folders.contents import clear, refuse_links, remove_folder
-from metaroll.data.folders.kinds import LOCK_FILE, NEW_FILES, NEW_LIST, Layout
+from metaroll.data.folders.kinds import GROWING, LOCK_FILE, NEW_FILES, NEW_LIST, Layout
 from metaroll.data.folders.links import refuse_link, remove_file
 from metaroll.data.folders.locks import FolderLock
 from metaroll.errors import RecordingError, RunExistsError
@@ -29,7 +29,6 @@ __all__ = ["finish_set", "read_set", "replace_set", "unfinished_set"]
 
 T = TypeVar("T")
 
-_GROWING = re.compile(r"\.(.+)\.(\d+)-[0-9a-f]{8}\.tmp")
 _TRIES, _PAUSE_S = 100, 0.02
 _SAVING: dict[tuple[int, str], object] = {}
 """Folders that this process saves into now; the number of the process, since a fork has the dict, but not the lock."""
@@ -167,10 +166,10 @@ def _move_into_place(folder: Path, layout: Layout) -> None:
         if path.parent != folder:
             os.replace(path, folder / name)
     for name in os.listdir(folder):
-        growing = _GROWING.fullmatch(name)
-        if growing is not None and _is_running(int(growing[2])):
+        growing = re.fullmatch(GROWING, name)
+        if growing is not None and _is_running(int(growing["process"])):
             continue  # another one is saving a single file
-        is_old = name not in files and _is_of(layout, growing[1] if growing else name)
+        is_old = name not in files and _is_of(layout, growing["name"] if growing else name)
         if is_old and not (folder / name).is_dir():
             remove_file(folder / name)
     flush_folder(folder)

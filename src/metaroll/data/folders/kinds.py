@@ -14,6 +14,7 @@ __all__ = [
     "EVALUATION_FILE",
     "GROUP",
     "GROUP_FILE",
+    "GROWING",
     "INFER",
     "KINDS",
     "LOCK_FILE",
@@ -58,8 +59,8 @@ NEW_FILES, NEW_LIST = ".metaroll-new", "complete.json"
 OPTIONS_FILE = "options.json"
 """The request of a loop of sim2real; it continues only with the same."""
 
-_GROWING = r"\..+\.\d+-[0-9a-f]{8}\.tmp"
-"""Files that were being written when their process was killed."""
+GROWING = r"\.(?P<name>.+)\.(?P<process>\d+)-[0-9a-f]{8}\.tmp"
+"""A file that a process is writing, or was when it was killed: see ``temporary_path``."""
 
 
 @final
@@ -78,7 +79,7 @@ class Layout:
 
     @cached_property
     def _files(self) -> list[re.Pattern[str]]:
-        return [re.compile(text) for text in (_GROWING, *self.files, re.escape(LOCK_FILE), re.escape(MARK_FILE))]
+        return [re.compile(text) for text in (GROWING, *self.files, re.escape(LOCK_FILE), re.escape(MARK_FILE))]
 
     @cached_property
     def _folders(self) -> list[tuple[re.Pattern[str], Layout]]:

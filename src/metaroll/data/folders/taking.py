@@ -15,7 +15,7 @@ from typing import final
 from metaroll.data.doors.json_files import parse_json
 from metaroll.data.folders.atomic_files import write_atomic
 from metaroll.data.folders.contents import clear, foreign_in, named_some, refuse_links, set_aside
-from metaroll.data.folders.kinds import CONFIG_FILE, KINDS, LOCK_FILE, LOG_FILE, MARK_FILE, Kind
+from metaroll.data.folders.kinds import CONFIG_FILE, GROWING, KINDS, LOCK_FILE, LOG_FILE, MARK_FILE, Kind
 from metaroll.data.folders.locks import FolderLock
 from metaroll.errors import MetarollError, RunExistsError, other_folder
 
@@ -27,8 +27,7 @@ _HEAD_BYTES = 2**16
 _MARK = "restore the file from a copy, or use that version"
 # Left by a process that ended before it began.
 _NOTHING = re.compile(
-    "|".join([*map(re.escape, (LOCK_FILE, LOG_FILE, MARK_FILE)), r"\..+\.\d+-[0-9a-f]{8}\.tmp"])
-    + rf"|\.{re.escape(CONFIG_FILE)}\.tmp"
+    "|".join([*map(re.escape, (LOCK_FILE, LOG_FILE, MARK_FILE)), GROWING]) + rf"|\.{re.escape(CONFIG_FILE)}\.tmp"
 )
 
 

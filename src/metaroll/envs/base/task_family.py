@@ -273,7 +273,6 @@ class TaskFamily:
         seed = check_seed("seed", seed)
         num_train = check_whole("num_train", self.num_train_tasks if num_train is None else num_train, 0)
         num_test = check_whole("num_test", self.num_test_tasks if num_test is None else num_test, 0)
-        seed = check_seed("seed", seed)
         if self.lists is not None:
             train, test = self.lists(seed)
             if len(train) < num_train or len(test) < num_test:

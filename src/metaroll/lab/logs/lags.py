@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from metaroll.checks import check_seed
 from metaroll.data.rollouts import listed_rollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import DataError
@@ -26,6 +27,7 @@ def log_lag(rollouts: Sequence[StepSequence], seed: int = 0) -> Lag:
         ValueError: There are fewer than 200 steps to compare, not counting the first 6 and the last 2 of each rollout.
         DataError: Observations or actions are not one-dimensional numbers.
     """
+    seed = check_seed("seed", seed)
     observations, actions = _columns(rollouts)
     number = sum(int(np.count_nonzero(compared_steps(len(of_one)))) for of_one in actions)
     if number < FEWEST_STEPS:
