@@ -232,6 +232,10 @@ def test_runs_that_were_evaluated_again_in_the_same_way_can_be_compared(runs, ca
     evaluated(runs / "runs" / "slow-0", [6.0, 8.0], n_exploration_traj=4, adaptation_rounds=2, seed=4)
     assert "--adaptation-rounds is 1 in shots and 2 in runs/slow-0" in refusal(capsys, *compared)
     evaluated(runs / "runs" / "slow-0", [6.0, 8.0], n_exploration_traj=4, adaptation_rounds=1, seed=4)
+    whole = json.loads((runs / "shots" / "evaluation.json").read_text())
+    (runs / "shots" / "evaluation.json").write_text(json.dumps({k: v for k, v in whole.items() if k != "protocol"}))
+    assert "does not say how it was made: `metaroll evaluate shots` makes a new one" in refusal(capsys, *compared)
+    (runs / "shots" / "evaluation.json").write_text(json.dumps(whole))
     assert main([*compared, "--json"]) == 0
     (group,) = json.loads(capsys.readouterr().out)["groups"]  # both were trained with the same options
     assert (group["seeds"], group["mean"], group["env_steps"]) == ([0, 7], 6.5, [200, 200])

@@ -148,6 +148,9 @@ def test_the_newest_evaluation_is_shown_with_its_study(tmp_path):
     assert "worse: where it is below 0 by more than 1 % of the standard deviation of returns" in page.text
     assert "adaptation gain (paired) 5 [4, 6]" in page.text
     assert "no adaptation" in page.text and page.text.index("adaptation gain") < page.text.index("return after adapt")
+    log = MetricsLog(tmp_path)
+    log.append(3, 4000, "train", {"kl": 0.1})
+    log.flush()
     write_json(tmp_path / "summary.json", {**common, "return_after": -2.25, "epochs": 4})
     assert "return after adaptation -2.25" in page_of(tmp_path).text  # trained on after that evaluation
 
@@ -234,7 +237,12 @@ def test_an_evaluation_that_training_has_overtaken_is_not_shown_as_the_newest(tm
     write_json(tmp_path / "evaluation.json", {"return_before": -9.0, "return_after": -1.25, "epoch": 2})
     text = page_of(tmp_path).text
     assert "return after adaptation -5 [-6, -4]" in text and "-1.25" not in text
-    assert "evaluation after 2 epochs is left out" in text
+    assert "evaluation after 2 epochs is left out: training has evaluated after 3" in text
+    write_json(tmp_path / "evaluation.json", {"return_before": -9.0, "return_after": -1.25, "epoch": 6})
+    write_json(tmp_path / "summary.json", {"return_before": -9.0, "return_after": -1.5, "epochs": 6, "seconds": 777.5})
+    text = page_of(tmp_path).text  # continued from an earlier snapshot
+    assert "return after adaptation -5 [-6, -4]" in text and not any(old in text for old in ("-1.25", "-1.5", "777"))
+    assert "evaluation after 6 epochs is left out: training has continued from an earlier snapshot" in text
     assert newest_evaluation({"epochs": 3, "a": 1}, {"epoch": 2}) == (3, {"epochs": 3, "a": 1})
     assert newest_evaluation({"epochs": 3}, {"epoch": 3, "b": 1}) == (3, {"epoch": 3, "b": 1})
 
@@ -265,7 +273,7 @@ def test_damaged_files_are_named_and_the_rest_is_shown(tmp_path):
     write_pearl(tmp_path)
     (tmp_path / "summary.json").write_text('{"epochs": ')
     (tmp_path / "config.yaml").write_text("a: [")
-    write_json(tmp_path / "evaluation.json", {"epoch": 9, "return_after": -1.0, "per_task": 7, "k_shot_curve": [1]})
+    write_json(tmp_path / "evaluation.json", {"epoch": 3, "return_after": -1.0, "per_task": 7, "k_shot_curve": [1]})
     page = page_of(tmp_path, notes=["There are no pictures: <why>"])
     for said in ("summary.json is left out", "config.yaml is left out", "the k-shot curve is left out"):
         assert said in page.text

@@ -106,8 +106,8 @@ def tasks_do_not_differ(family: TaskFamily, seed: int = 0) -> str | None:
     if len(rollouts) < 2 or distinct(rollouts) > 1:
         return None
     return (
-        f"{len(rollouts)} tasks give the same observations and rewards in {_steps(len(rollouts[0]))} of random "
-        "actions. Setting a task has no effect, or the reward is too sparse to show it"
+        f"{len(rollouts)} tasks give the same observations and rewards in {counted(len(rollouts[0]), 'step')} of "
+        "random actions. Setting a task has no effect, or the reward is too sparse to show it"
     )
 
 
@@ -188,7 +188,7 @@ class _Checks:
             hints.append(f"{loose}: return np.asarray(observation, dtype=self.observation_space.dtype)")
         if not horizon:
             hints.append("episodes may never end: give the family a horizon, or the environment a time limit")
-        length = f"episodes of {_steps(horizon)}" if horizon else "no time limit"
+        length = f"episodes of {counted(horizon, 'step')}" if horizon else "no time limit"
         kinds = [_kind(space) for space in (self._spec.observation_space, self._spec.action_space)]
         value = f"observations {kinds[0]}, actions {kinds[1]}, {length}"
         return TaskCheck(name, "warn" if hints else "ok", value, "; ".join(hints))
@@ -259,7 +259,9 @@ class _Checks:
         where = difference(first, other)
         if where is None:
             self.deterministic = True
-            return TaskCheck("reset(seed)", "ok", f"the same seed gives the same rollout ({_steps(len(first))})")
+            return TaskCheck(
+                "reset(seed)", "ok", f"the same seed gives the same rollout ({counted(len(first), 'step')})"
+            )
         cause = (
             "global generators" if difference(first, again) is None else "a generator that reset(seed) does not seed"
         )
@@ -417,7 +419,3 @@ def _kind(space: gymnasium.Space) -> str:
         return f"Box{space.shape}"
     text = str(space)
     return text if len(text) <= 80 else f"{type(space).__name__} of {flat_dim(space)} numbers"
-
-
-def _steps(number: int) -> str:
-    return counted(number, "step")

@@ -12,13 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from metaroll.config import options_of
-from metaroll.configs.evaluation import MetaEvaluationConfig
 from metaroll.data.doors.json_files import parse_json
 from metaroll.data.doors.plain_files import damage
 from metaroll.errors import SnapshotError, UsageError, command_text, for_reader, option_name
 from metaroll.lab.figures.charts import training_curve
-from metaroll.lab.runs.report_facts import newest_evaluation
+from metaroll.lab.runs.report_facts import named_protocol, newest_evaluation
 from metaroll.lab.runs.run_reports import find_runs, read_evaluation, read_run, read_summary
 from metaroll.own_code import is_given
 from metaroll.training.session.run_config import read_group
@@ -259,7 +257,6 @@ def _read(folder: Path, source: Path, curves: bool) -> RunScores:
 def _scores(folder: Path, source: Path, curves: bool) -> RunScores:
     config, report, summary = run_folder.read_config(folder), read_run(folder), read_summary(folder)
     evaluation = {} if curves else read_evaluation(folder)
-    evaluation = evaluation if "protocol" in evaluation else {}  # it is unknown how others were made
     if report.problem:
         raise UsageError(f"{folder} is damaged: {report.problem}; or leave it out")
     phase, metric = ("MetaTest", "return_after") if adapts(config) else ("Evaluation", "return_mean")
@@ -272,6 +269,9 @@ def _scores(folder: Path, source: Path, curves: bool) -> RunScores:
     tasks = [row["value"] for row in rows if row["task"] is not None and row["iteration"] == whole[-1]["iteration"]]
     logged = whole[-1]["iteration"] + 1 if whole else 0
     epochs, newest = newest_evaluation(summary, evaluation, logged, report.epochs_done)
+    if newest and newest == evaluation and "protocol" not in newest:
+        again = for_reader(f"evaluate(out={str(folder)!r})", f"`{command_text('evaluate', folder)}`")
+        raise UsageError(f"the evaluation in {folder} does not say how it was made: {again} makes a new one")
     if not isinstance(newest.get(metric), int | float):
         newest = {}
     if newest:
@@ -318,9 +318,7 @@ def _scores(folder: Path, source: Path, curves: bool) -> RunScores:
 
 def _protocol(evaluation: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments of a stored evaluation as they were used, by the names of settings, except its seed."""
-    names = {option.was: option.name for option in options_of(MetaEvaluationConfig) if option.was}
-    protocol: Mapping[str, Any] = evaluation.get("protocol") or {}
-    return {names.get(name, name): value for name, value in protocol.items() if name != "seed"}
+    return {name: value for name, value in named_protocol(evaluation).items() if name != "seed"}
 
 
 def _settings(

@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 
 from metaroll.checks import check_path
-from metaroll.config import options_of
-from metaroll.configs import MetaEvaluationConfig
 from metaroll.data.folders.atomic_files import write_text
 from metaroll.lab.figures.charts import (
     GRAY,
@@ -44,7 +42,7 @@ from metaroll.lab.report.page_parts import (
     section,
     table,
 )
-from metaroll.lab.runs.report_facts import RunFacts, read_facts
+from metaroll.lab.runs.report_facts import RunFacts, named_protocol, read_facts
 from metaroll.training.evaluation.verdict import LEAST_EFFECT
 from metaroll.training.store.files import number_of
 
@@ -162,9 +160,7 @@ def _provenance(facts: RunFacts) -> str:
     ):
         rows.update({name.replace("_", " "): source[name] for name in names if source.get(name) is not None})
     rows.update({f"{name} (environment)": value for name, value in (evaluation.get("provenance") or {}).items()})
-    options = {option.was: option.name for option in options_of(MetaEvaluationConfig) if option.was}  # files keep names
-    protocol = (evaluation.get("protocol") or {}).items()
-    rows.update({f"evaluation: {options.get(name, name)}": value for name, value in protocol})
+    rows.update({f"evaluation: {name}": value for name, value in named_protocol(evaluation).items()})
     names = ("num_train", "num_test", "nearest", "median", "median_in_training")
     rows.update({f"task split: {name.replace('_', ' ')}": facts.split[name] for name in names if name in facts.split})
     rows.update({f"version of {name}": value for name, value in versions.items()})

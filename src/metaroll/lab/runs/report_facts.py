@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from metaroll.checks import check_path
+from metaroll.config import options_of
+from metaroll.configs import MetaEvaluationConfig
 from metaroll.data.doors.yaml_files import read_yaml
 from metaroll.errors import counted
 from metaroll.training.store.files import number_of, read_json
@@ -17,7 +19,7 @@ from metaroll.training.store.metrics_log import FILE_NAME, read_metrics
 from metaroll.training.store.run_folder import CONFIG_FILE, EVALUATION_FILE, SUMMARY_FILE, TASK_SPLIT_FILE
 from metaroll.training.store.snapshots import latest
 
-__all__ = ["STANDS_FOR_EVALUATION", "RunFacts", "newest_evaluation", "read_facts"]
+__all__ = ["STANDS_FOR_EVALUATION", "RunFacts", "named_protocol", "newest_evaluation", "read_facts"]
 
 STANDS_FOR_EVALUATION = ("return_after", "return_mean")
 """Metrics that stand for an evaluation: of an algorithm that adapts, and of others."""
@@ -92,13 +94,21 @@ def read_facts(folder: str | Path) -> RunFacts:
     rows = [row for row in evaluated if row["metric"] in STANDS_FOR_EVALUATION and row["task"] is None]
     phases = [row["phase"] for row in rows]
     logged = rows[-1]["iteration"] + 1 if rows else 0
-    epochs, newest = newest_evaluation(summary, evaluation, logged)
-    problems += _missing(folder, max(epochs, metrics[-1]["iteration"] + 1 if metrics else 0), config)
-    if epochs >= 0 and not newest:
-        problems.append(
-            f"The stored evaluation after {counted(epochs, 'epoch')} is left out: training has evaluated after "
-            f"{logged}. `metaroll evaluate` makes a new one."
+    done = metrics[-1]["iteration"] + 1 if metrics else None
+    stored, newest = newest_evaluation(summary, evaluation)[0], newest_evaluation(summary, evaluation, logged, done)[1]
+    problems += _missing(folder, stored if done is None else done, config)
+    if stored >= 0 and not newest:
+        why = (
+            f"training has evaluated after {logged}"
+            if done is None or stored <= done
+            else f"training has continued from an earlier snapshot, and has finished {counted(done, 'epoch')}"
         )
+        problems.append(
+            f"The stored evaluation after {counted(stored, 'epoch')} is left out: {why}. `metaroll evaluate` makes a "
+            "new one."
+        )
+    if done is not None and number_of(summary.get("epochs")) > done:
+        summary = {}  # of the training that was left
     maps = [read_or_empty(path, read_json, dict) for path in sorted(folder.glob("robustness-*.json"))]
     return RunFacts(
         name=folder.resolve().name,
@@ -126,6 +136,13 @@ def _missing(folder: Path, epochs: int, config: Mapping[str, Any]) -> list[str]:
             "snapshots from a copy"
         )
     return texts
+
+
+def named_protocol(evaluation: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of a stored evaluation as they were used; files keep their names, here they are those of options."""
+    names = {option.was: option.name for option in options_of(MetaEvaluationConfig) if option.was}
+    protocol: Mapping[str, Any] = evaluation.get("protocol") or {}
+    return {names.get(name, name): value for name, value in protocol.items()}
 
 
 def newest_evaluation(

@@ -291,7 +291,8 @@ def _work_of(job: Job) -> str:
 def _what_follows(job: Job) -> str:
     """What the worker does that replaces a lost one."""
     again = f"runs {job.what} again"
-    return for_reader(again, "is started" if job.in_words else again)
+    in_words = again if not job.in_words else "is started" if job.phase == "start" else f"repeats {job.in_words}"
+    return for_reader(again, in_words)
 
 
 def _less_memory() -> str:
