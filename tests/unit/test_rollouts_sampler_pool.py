@@ -140,7 +140,7 @@ def test_at_the_command_line_preparing_a_worker_has_no_names_of_functions(tmp_pa
         pool.keep("base", die_once, (2, str(tmp_path / "died")))
         text = capsys.readouterr().err
         assert "exited with status 7; a new one is started. " in text and "die_once" not in text
-        pool.invoke_own(die_once, (3, str(tmp_path / "died again")), in_words="reading the time")
+        pool.invoke_own(die_once, (2, str(tmp_path / "died again")), in_words="reading the time")
         assert "; a new one repeats reading the time. " in capsys.readouterr().err
         for prepare in (
             lambda: pool.keep("other", die_always, 0),
