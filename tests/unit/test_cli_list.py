@@ -404,7 +404,7 @@ def test_names_of_runs_stay_whole_in_a_narrow_terminal(tmp_path, monkeypatch, ca
     place = lines.index(str(tmp_path / name))  # on a line of its own, which a terminal breaks at its edge at most
     assert lines[place + 1].split() == ["pearl", "my_package.environments:Hidden,", "epochs", "1/5,"]
     assert lines[place + 2].split() == ["interrupted,", "return", "-1.00"]
-    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("COLUMNS", "400")
     assert main([*what, "--runs", str(tmp_path)]) == 0
     line = next(line for line in capsys.readouterr().out.splitlines() if name in line)
     assert line.split()[1:] == ["pearl", "my_package.environments:Hidden", "1/5", "interrupted", "-1.00"]

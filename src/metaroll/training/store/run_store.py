@@ -149,8 +149,8 @@ def _refuse_others(run_dir: Path) -> None:
 def _has_our_metrics(run_dir: Path) -> bool:
     """Whether the first line of metrics is one of ours; others use the name of the file, too."""
     path = run_dir / FILE_NAME
-    if not path.is_file() or path.is_symlink():
-        return False
+    if path.is_symlink() or not path.is_file():
+        return path.is_symlink()  # of a link the writer complains
     with open_plain(path) as file:
         line = file.readline(_LINE_BYTES)
     return not line or (b'"phase"' in line and b'"metric"' in line)
