@@ -352,7 +352,9 @@ def test_only_pages_are_replaced(tmp_path, path, error):
     with pytest.raises(error, match=r"^path must .*(got|is a folder)"):
         write_report(tmp_path, str(tmp_path / path) if path and isinstance(path, str) else path)
     assert (tmp_path / "notes.md").read_text() == "mine" and not (tmp_path / "notes").exists()
-    assert write_report(tmp_path, tmp_path / "page.HTM").read_text() == write_report(tmp_path).read_text()
+    pages = [write_report(tmp_path, tmp_path / "page.HTM"), write_report(tmp_path)]
+    texts = [re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", "", page.read_text()) for page in pages]
+    assert texts[0] == texts[1]  # but for the time of writing
 
 
 def test_nothing_but_the_page_is_written(tmp_path):
