@@ -465,6 +465,7 @@ def test_an_evaluation_may_adapt_in_rounds_and_explore_with_noise(place, given_r
         "deterministic_exploration": True,
         "repetitions": 2,
         "deterministic": True,
+        "max_steps": 20,
         "seed": rounds["protocol"]["seed"],
     }
     assert json.loads((place / "r" / "evaluation.json").read_text())["protocol"] == rounds["protocol"]
