@@ -18,7 +18,7 @@ from pathlib import Path
 
 from metaroll.data.folders.atomic_files import flush_folder
 from metaroll.data.folders.kinds import LOCK_FILE, MARK_FILE, SAVED_FILE, Layout
-from metaroll.data.folders.links import is_link, link_error, remove_file
+from metaroll.data.folders.links import is_link, link_error, refuse_link, remove_file
 from metaroll.errors import LinkError, RunExistsError, other_folder
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "copy_folder",
     "foreign_in",
     "free_name",
+    "move_file",
     "move_folder",
     "named_some",
     "refuse_links",
@@ -159,6 +160,18 @@ def free_name(folder: str | Path, layout: Layout) -> None:
 def move_folder(folder: str | Path, target: str | Path) -> Path:
     """Rename our folder to ``target``, if there is none, or an empty one; ``target``."""
     os.rename(folder, target)
+    return Path(target)
+
+
+def move_file(path: str | Path, target: str | Path) -> Path:
+    """Rename our file to ``target`` on the same disk, which is replaced if it is a file; ``target``.
+
+    Raises:
+        LinkError: Either is a link.
+    """
+    refuse_link(path)
+    refuse_link(target)
+    os.replace(path, target)
     return Path(target)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from metaroll.data.doors.plain_files import damage, open_plain, size_of
-from metaroll.data.folders.contents import set_aside
+from metaroll.data.folders.contents import move_file, set_aside
 from metaroll.data.folders.kinds import (
     CONFIG_FILE,
     EVALUATION_FILE,
@@ -161,7 +161,7 @@ def _set_results_aside(run_dir: Path, iteration: int) -> None:
         except (SnapshotError, OSError):
             continue  # there is none, or it is damaged, which reports name
         if isinstance(content, Mapping) and number_of(content.get(count)) > iteration:
-            path.replace(path.with_name(f"{name}.abandoned"))
+            move_file(path, path.with_name(f"{name}.abandoned"))
 
 
 def _refuse_others(run_dir: Path) -> None:
