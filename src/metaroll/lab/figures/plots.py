@@ -420,8 +420,9 @@ def _draw_field(figure: Figure, axes: Axes, chart: Field) -> bool:
         begin, end = _edges(values)[[0, -1]]
         is_x = name == x_name
         transform = axes.get_xaxis_transform() if is_x else axes.get_yaxis_transform()
-        if name in chart.spans:
-            inside = np.clip(chart.spans[name], begin, end)
+        low, high = chart.spans.get(name, (np.inf, -np.inf))
+        if low <= end and high >= begin:
+            inside = np.clip((low, high), begin, end)
             places = (inside, [0, 0]) if is_x else ([0, 0], inside)
             axes.plot(*places, transform=transform, label=labels.pop("range in training", None), **lines)
         if len(chart.nominal) == 2 and begin <= chart.nominal[name] <= end:
