@@ -6,6 +6,7 @@ import io
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -213,10 +214,11 @@ def test_a_run_without_evaluations_on_its_way_counts_with_that_of_its_end(runs, 
     )
 
 
-def evaluated(folder: Path, scores: list[float], **protocol: int) -> None:
+def evaluated(folder: Path, scores: list[float], **protocol: Any) -> None:
     """``metaroll evaluate`` has evaluated the second epoch of a run of ``write_run``."""
     rows = [{"name": f"task {i}", "return_after": score} for i, score in enumerate(scores)]
-    numbers = {"epoch": 2, "return_after": float(np.mean(scores)), "per_task": rows, "protocol": protocol}
+    trained = protocol.pop("trained", {})
+    numbers = {"epoch": 2, "return_after": float(np.mean(scores)), "per_task": rows, "protocol": protocol} | trained
     (folder / "evaluation.json").write_text(json.dumps({**numbers, "versions": CONFIG["versions"]}))
 
 
@@ -232,6 +234,9 @@ def test_runs_that_were_evaluated_again_in_the_same_way_can_be_compared(runs, ca
     evaluated(runs / "runs" / "slow-0", [6.0, 8.0], n_exploration_traj=4, adaptation_rounds=2, seed=4)
     assert "--adaptation-rounds is 1 in shots and 2 in runs/slow-0" in refusal(capsys, *compared)
     evaluated(runs / "runs" / "slow-0", [6.0, 8.0], n_exploration_traj=4, adaptation_rounds=1, seed=4)
+    evaluated(runs / "shots", [5.0, 7.0], n_exploration_traj=4, adaptation_rounds=1, max_steps=3, seed=3)
+    assert "--max-steps is 3 in shots and 20 in runs/slow-0" in refusal(capsys, *compared)
+    evaluated(runs / "shots", [5.0, 7.0], n_exploration_traj=4, adaptation_rounds=1, max_steps=20, seed=3)
     whole = json.loads((runs / "shots" / "evaluation.json").read_text())
     (runs / "shots" / "evaluation.json").write_text(json.dumps({k: v for k, v in whole.items() if k != "protocol"}))
     assert "does not say how it was made: `metaroll evaluate shots` makes a new one" in refusal(capsys, *compared)
@@ -259,6 +264,42 @@ def test_an_evaluation_as_in_training_is_comparable_with_runs_that_were_not_eval
     assert json.loads(capsys.readouterr().out)["groups"][0]["mean"] == 5.5
     (one / "evaluation.json").write_text('{"epoch": ')
     assert "evaluation.json" in refusal(capsys, "compare", str(one))
+
+
+def test_an_interrupted_run_that_was_evaluated_as_in_training_is_comparable(runs, capsys):
+    """What is left to the algorithm was another value than the one that it chose, without a final evaluation."""
+    one, other = runs / "runs" / "slow-0", runs / "runs" / "slow-1"
+    left, chosen = {"adaptation_rounds": None, "adapt_from": "all"}, {"adaptation_rounds": 2, "adapt_from": "last"}
+    for folder in (one, other):
+        changed = yaml.safe_load((folder / "config.yaml").read_text())
+        changed["evaluation"] |= left
+        (folder / "config.yaml").write_text(yaml.safe_dump(changed))
+    compared = ["compare", str(one), "runs/slow-1", "--quiet"]
+    evaluated(one, [6.0, 8.0], adaptation_rounds=2, seed=4)  # by an earlier version
+    assert main(compared) == 0
+    as_trained = {"trained": {"training_protocol": chosen}}
+    evaluated(one, [6.0, 8.0], **chosen, seed=4, **as_trained)
+    assert main(compared) == 0
+    evaluated(one, [6.0, 8.0], **{**chosen, "adaptation_rounds": 3}, seed=4, **as_trained)
+    assert "--adaptation-rounds is 3 in" in refusal(capsys, *compared)
+
+
+def test_repetitions_of_a_final_evaluation_are_those_that_it_had(runs, capsys):
+    """That of the demo has more of them than those of its training."""
+    one = runs / "runs" / "slow-0"
+    for folder in (one, runs / "runs" / "slow-1"):
+        changed = yaml.safe_load((folder / "config.yaml").read_text())
+        changed["evaluation"]["repetitions"] = 1
+        (folder / "config.yaml").write_text(yaml.safe_dump(changed))
+    rows = [{"name": f"task {i}", "return_after": 9.0} for i in range(2)]
+    final: dict[str, Any] = {"epochs": 2, "return_after": 9.0, "per_task": rows}
+    final["protocol"] = {"n_exploration_traj": 2, "repetitions": 4}
+    (one / "summary.json").write_text(json.dumps({**final, "versions": CONFIG["versions"]}))
+    assert "--repetitions is 4 in" in refusal(capsys, "compare", str(one), "runs/slow-1")
+    evaluated(one, [6.0, 8.0], **final["protocol"])
+    assert "--repetitions is 4 in" in refusal(capsys, "compare", str(one), "runs/slow-1")
+    evaluated(one, [6.0, 8.0], n_exploration_traj=2, repetitions=1)
+    assert main(["compare", str(one), "runs/slow-1", "--quiet"]) == 0
 
 
 def test_one_run_per_seed(tmp_path, monkeypatch, capsys):

@@ -400,6 +400,11 @@ def test_names_of_runs_stay_whole_in_a_narrow_terminal(tmp_path, monkeypatch, ca
     make_run(tmp_path / name, 1, env="my_package.environments:Hidden")
     monkeypatch.setenv("COLUMNS", "60")
     assert main([*what, "--runs", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()  # a pipe
+    assert [line.split()[-2:] for line in lines if str(tmp_path / name) in line] == [["interrupted", "-1.00"]]
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert main([*what, "--runs", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
     place = lines.index(str(tmp_path / name))  # on a line of its own, which a terminal breaks at its edge at most
     assert lines[place + 1].split() == ["pearl", "my_package.environments:Hidden,", "epochs", "1/5,"]

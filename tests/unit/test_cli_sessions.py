@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from metaroll.lab.cli.main import main
+from metaroll.lab.runs.run_reports import read_run
 from metaroll.training.algorithms.registry import get_algorithm
 from metaroll.training.session import sessions
 
@@ -366,12 +367,20 @@ def test_an_older_snapshot_is_chosen_by_its_epoch(place, capsys):
     (place / "whole" / "snapshots" / "000002" / "algorithm.json").write_text("{")
     status, _, err = run(capsys, "evaluate", "whole")
     assert (status, "--from-epoch 1 (there are: 0, 1, 2)" in err) == (2, True)
+    for name, count in (("summary.json", "epochs"), ("evaluation.json", "epoch")):  # of the training that is left
+        (place / "whole" / name).write_text(json.dumps({count: 2, "return_after": 7.0}))
     status, out, _ = run(capsys, "resume", "whole", "--from-epoch", "1", "--json")
     assert (status, json.loads(out)["epochs"]) == (0, whole["epochs"])
+    assert read_run(place / "whole").newest_return == json.loads(out)["return_after"] != 7.0
+    for name in ("summary.json", "evaluation.json"):
+        assert json.loads((place / "whole" / f"{name}.abandoned").read_text())["return_after"] == 7.0
     assert sorted(os.listdir(place / "whole" / "snapshots")) == ["000000", "000001", "000002", "000002.abandoned"]
     shutil.rmtree(place / "whole" / "snapshots" / "000002")  # as if it had been interrupted
     shown = run(capsys, "evaluate", "whole")[1]
     assert "metaroll resume whole" in shown and "--epochs" not in shown
+    before = (place / "whole" / "evaluation.json").read_bytes()
+    assert run(capsys, "resume", "whole")[0] == 0  # an evaluation of the snapshot that training continues from stays
+    assert (place / "whole" / "evaluation.json").read_bytes() == before
 
 
 def test_a_finished_run_keeps_its_times_and_its_epochs(place, whole_run, capsys):
@@ -456,6 +465,7 @@ def test_an_evaluation_may_adapt_in_rounds_and_explore_with_noise(place, given_r
         "deterministic_exploration": True,
         "repetitions": 2,
         "deterministic": True,
+        "max_steps": 20,
         "seed": rounds["protocol"]["seed"],
     }
     assert json.loads((place / "r" / "evaluation.json").read_text())["protocol"] == rounds["protocol"]

@@ -70,6 +70,28 @@ def test_a_file_system_without_locks_is_no_obstacle(tmp_path: Path, monkeypatch:
         pass
 
 
+@pytest.mark.parametrize("times", [1, 1000])
+def test_a_lock_file_that_was_removed_while_it_was_taken_is_no_lock(
+    tmp_path: Path, times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its former holder removes it in the moment before it lets go: others would take the next one."""
+    lockf, removed = locks.fcntl.lockf, []
+
+    def take(descriptor: int, operation: int) -> None:
+        lockf(descriptor, operation)
+        if len(removed) < times:
+            removed.append(descriptor)
+            (tmp_path / LOCK_FILE).unlink()
+
+    monkeypatch.setattr(locks.fcntl, "lockf", take)
+    if times > 1:
+        with pytest.raises(RunExistsError, match="is made and removed again and again: choose another folder"):
+            FolderLock(tmp_path)
+    else:
+        with FolderLock(tmp_path):
+            assert (tmp_path / LOCK_FILE).read_text() == f"{os.getpid()}\n"
+
+
 def test_the_first_release_in_a_process_frees_nothing(tmp_path: Path) -> None:
     """The command line and the runner lock one folder; POSIX would free it when either lets go."""
     first, second = FolderLock(tmp_path), FolderLock(tmp_path)

@@ -11,6 +11,7 @@ import pickle
 import re
 import subprocess
 import sys
+import threading
 import zipfile
 from collections import namedtuple
 from collections.abc import Callable
@@ -23,6 +24,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from interruptions import is_interrupted, last_times
 from test_training_snapshots import Killed, die_after
 
 from metaroll.data import recordings
@@ -551,8 +553,10 @@ def test_one_process_at_a_time_saves_into_a_folder(tmp_path: Path) -> None:
     command = [sys.executable, "-c", program, str(tmp_path / ".metaroll-new")]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None and other.stdout.readline()
-        with pytest.raises(FileExistsError, match="another process is saving into"):
+        with pytest.raises(FileExistsError, match=rf"metaroll-new is in use by process {other.pid}: wait"):
             save_rollouts([make(1)], tmp_path, overwrite=True)
+        save_rollout(make(1), tmp_path / "mine.npz")  # of no set
+        (tmp_path / "mine.npz").unlink()
         other.kill()
     assert load_rollouts(tmp_path)[0].rewards[0] == 0
     save_rollouts([make(3)], tmp_path, overwrite=True)
@@ -566,7 +570,7 @@ def test_rollouts_that_could_not_be_moved_into_place(tmp_path: Path) -> None:
     new = tmp_path / ".metaroll-new"
     (tmp_path / "other").rename(new)
     assert [r.rewards[0] * 3 for r in load_rollouts(tmp_path)] == [0, 1, 2]  # the list is missing
-    for names in ("{", '["../rollout_0000.npz"]', '{"a": 1}'):
+    for names in ("{", '["../rollout_0000.npz"]', '{"a": 1}', '["rollout_0000.npz", "rollout_0009.npz"]'):
         (new / "complete.json").write_text(names)
         with pytest.raises(RecordingError, match=rf"{new / 'complete.json'}.* save all files again"):
             load_rollouts(tmp_path)
@@ -576,9 +580,9 @@ def test_rollouts_that_could_not_be_moved_into_place(tmp_path: Path) -> None:
         save_rollouts([make(7)], tmp_path)
 
 
-@pytest.mark.parametrize("name", ["rollout_0000.npz", "rollout_0007.npz"])
+@pytest.mark.parametrize("name", ["rollout_0000.npz", "rollout_0007.npz", "mine.npz"])
 def test_a_rollout_saved_beside_a_set_whose_writer_was_killed_stays(tmp_path: Path, name: str) -> None:
-    save_rollouts([make(0), make(1)], tmp_path)
+    save_rollouts([make(0)], tmp_path)
     save_rollouts([make(5), make(6)], tmp_path / "other")
     (tmp_path / "other").rename(tmp_path / ".metaroll-new")
     (tmp_path / ".metaroll-new" / "complete.json").write_text('["rollout_0000.npz", "rollout_0001.npz"]')
@@ -588,37 +592,99 @@ def test_a_rollout_saved_beside_a_set_whose_writer_was_killed_stays(tmp_path: Pa
     assert sorted(r.rewards[0] * 3 for r in load_rollouts(tmp_path)) == (
         [6, 8] if name.endswith("0.npz") else [5, 6, 8]
     )
-    assert not (tmp_path / ".metaroll-new").exists()
+    assert (tmp_path / ".metaroll-new").exists() == (name == "mine.npz")  # which moving the others does not touch
+    with pytest.raises(FileExistsError, match="exists already"):  # also where it had not been moved yet
+        save_rollout(make(9), tmp_path / "rollout_0001.npz")
+    assert load_rollout(tmp_path / "rollout_0001.npz").rewards[0] * 3 == 6
 
 
-def test_a_reader_that_a_writer_overtakes_reads_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def at_second_read(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], list[Path]]:
+    """What another one does when the second file is about to be read; the files that are read."""
+
+    def install(act: Callable[[], Any]) -> list[Path]:
+        read, paths = recordings._read, []
+
+        def overtaken(path: Path, limit: int) -> StepSequence:
+            paths.append(path)
+            if len(paths) == 2:
+                act()
+            return read(path, limit)
+
+        monkeypatch.setattr(recordings, "_read", overtaken)
+        return paths
+
+    return install
+
+
+def test_a_reader_that_a_writer_overtakes_reads_again(tmp_path: Path, at_second_read: Any) -> None:
     save_rollouts([make(0), make(1)], tmp_path)
-    calls: list[Path] = []
+    paths = at_second_read(lambda: save_rollouts([make(5), make(6)], tmp_path, overwrite=True))
+    assert [r.rewards[0] * 3 for r in load_rollouts(tmp_path)] == [5, 6] and len(paths) == 4
 
-    def overtaken(path: Path, **options: Any) -> StepSequence:
-        calls.append(path)
-        if len(calls) == 2:
-            save_rollouts([make(5), make(6)], tmp_path, overwrite=True)
-        return load_rollout(path, **options)
 
-    monkeypatch.setattr(recordings, "load_rollout", overtaken)
-    assert [r.rewards[0] * 3 for r in load_rollouts(tmp_path)] == [5, 6] and len(calls) == 4
+def test_one_rollout_is_read_again_where_its_file_was_moved_meanwhile(tmp_path: Path, at_second_read: Any) -> None:
+    save_rollouts([make(0), make(1)], tmp_path / "other")
+    new = tmp_path / ".metaroll-new"
+    (tmp_path / "other").rename(new)
+    (new / "complete.json").write_text('["rollout_0000.npz", "rollout_0001.npz"]')
+    paths = at_second_read(lambda: save_rollouts([make(5), make(6)], tmp_path, overwrite=True))
+    assert load_rollout(tmp_path / "rollout_0000.npz").rewards[0] == 0
+    assert load_rollout(tmp_path / "rollout_0001.npz").rewards[0] * 3 == 6
+    assert [path.parent for path in paths] == [new, new, tmp_path]
+
+
+def test_a_rollout_that_is_added_meanwhile_does_not_delay_a_reader(tmp_path: Path, at_second_read: Any) -> None:
+    save_rollouts([make(0), make(1)], tmp_path)
+    paths = at_second_read(lambda: save_rollout(make(2), tmp_path / "rollout_0002.npz"))
+    assert [r.rewards[0] * 3 for r in load_rollouts(tmp_path)] == [0, 1] and len(paths) == 2
+
+
+def test_a_file_or_a_folder_in_the_way_of_new_files_is_named(tmp_path: Path) -> None:
+    save_rollouts([make(0)], tmp_path)
+    new = tmp_path / ".metaroll-new"
+    new.write_text("")
+    with pytest.raises(FileExistsError, match=rf"{new} must be a folder, and is a file: remove it"):
+        save_rollouts([make(1)], tmp_path, overwrite=True)
+    assert load_rollouts(tmp_path)[0].rewards[0] == 0
+    new.unlink()
+    (new / ".lock").mkdir(parents=True)
+    with pytest.raises(FileExistsError, match=rf"{new / '.lock'} must be a plain file: remove it"):
+        save_rollouts([make(1)], tmp_path, overwrite=True)
 
 
 def test_one_thread_at_a_time_saves_into_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_rollouts([make(0)], tmp_path)
     refused: list[Exception] = []
 
-    def from_elsewhere(*arguments: Any) -> None:
-        monkeypatch.undo()
+    def save() -> None:
         with pytest.raises(FileExistsError, match="another thread is saving into") as error:
             save_rollouts([make(9)], tmp_path, overwrite=True)
         refused.append(error.value)
+
+    def from_elsewhere(*arguments: Any) -> None:
+        monkeypatch.undo()
+        other = threading.Thread(target=save)
+        other.start()
+        other.join()
         file_sets.clear(*arguments)
 
     monkeypatch.setattr(file_sets, "clear", from_elsewhere)
     save_rollouts([make(1)], tmp_path, overwrite=True)
     assert refused and load_rollouts(tmp_path)[0].rewards[0] * 3 == 1
+
+
+def test_an_interrupt_anywhere_leaves_a_whole_set_and_lets_the_next_one_save(tmp_path: Path) -> None:
+    old, new = [make(0)], [make(5), make(6)]
+    save_rollouts(old, tmp_path)
+
+    def save() -> None:
+        save_rollouts(new, tmp_path, overwrite=True)
+
+    for at in last_times(save, ("/folders/file_sets.py",)):
+        save_rollouts(old, tmp_path, overwrite=True)
+        is_interrupted(save, at, ("/folders/file_sets.py",))
+        assert [r.rewards[0] * 3 for r in load_rollouts(tmp_path)] in ([0], [5, 6])
 
 
 def test_a_file_that_another_process_writes_now_is_not_removed(tmp_path: Path) -> None:

@@ -416,6 +416,8 @@ MISTAKES: list[tuple[Any, type[Exception], str]] = [
         NotADirectoryError,
         r"/r cannot hold results, .*\.py is a file",
     ),
+    (lambda ppo: ppo.evaluate(env="Pendulum-v1", out=ppo.run_dir), ValueError, "out must not be a run with env="),
+    (lambda ppo: ppo.evaluate(test_task_sampler=[1], out=ppo.run_dir), ValueError, "a run with test_task_sampler="),
     (lambda ppo: ppo.evaluate(num_episods=3), UnknownNameError, "'num_episods'; did you mean num_episodes="),
     (lambda ppo: metaroll.rollout("CartPole-v1", ppo, max_steps=3), ShapeError, "observation_space"),
     (lambda ppo: metaroll.load(ppo.save("kept"), algo="pearl"), ValueError, "an agent of 'ppo', expected 'pearl'"),
@@ -719,6 +721,9 @@ def test_an_evaluation_says_whether_it_adapts(capsys: pytest.CaptureFixture[str]
     assert repr(result).startswith("EvaluationResult(return ")
     assert "\n" not in repr(result)
     assert told["n_test_tasks"] == len(told["tasks"]) == 4
+    limit, repetitions = agent.config["algorithm"]["max_steps"], agent.config["evaluation"]["repetitions"]
+    assert (told["protocol"]["max_steps"], told["protocol"]["repetitions"]) == (limit, 1)
+    assert told["training_protocol"]["repetitions"] == repetitions > 1
     again = agent.evaluate(4, num_adaptation_episodes=1, repetitions=1)  # without a folder no k-shot curve
     assert again.verdict == result.verdict
     folder = agent.run_dir

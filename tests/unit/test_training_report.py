@@ -243,7 +243,11 @@ def test_an_evaluation_that_training_has_overtaken_is_not_shown_as_the_newest(tm
     write_json(tmp_path / "summary.json", {"return_before": -9.0, "return_after": -1.5, "epochs": 6, "seconds": 777.5})
     text = page_of(tmp_path).text  # continued from an earlier snapshot
     assert "return after adaptation -5 [-6, -4]" in text and not any(old in text for old in ("-1.25", "-1.5", "777"))
-    assert "evaluation after 6 epochs is left out: training has continued from an earlier snapshot" in text
+    why = "stored evaluation after 6 epochs is left out: training has continued from an earlier snapshot"
+    assert f"summary.json: the {why}" in text and f"evaluation.json: the {why}" in text
+    write_json(tmp_path / "summary.json", {"return_before": -9.0, "return_after": -1.5, "epochs": 3})
+    text = page_of(tmp_path).text  # the other one counts
+    assert f"evaluation.json: the {why}" in text and f"summary.json: the {why}" not in text and "-1.5" in text
     assert newest_evaluation({"epochs": 3, "a": 1}, {"epoch": 2}) == (3, {"epochs": 3, "a": 1})
     assert newest_evaluation({"epochs": 3}, {"epoch": 3, "b": 1}) == (3, {"epoch": 3, "b": 1})
 

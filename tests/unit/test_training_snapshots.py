@@ -411,7 +411,9 @@ def test_a_run_that_is_overwritten_loses_what_we_wrote_and_nothing_else(tmp_path
     notes = tmp_path / "snapshots" / "000001" / "notes.txt"
     for path in (notes, tmp_path / "snapshots" / "best.txt", tmp_path / "thesis.tex", tmp_path / "summary.json"):
         path.write_text("mine")
+    (tmp_path / "evaluation.json").write_text('{"epoch": 1}')  # of a snapshot that goes
     RunStore(tmp_path).begin(True, None)
     left = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file())
+    assert left.pop(2) == "evaluation.json.abandoned"
     assert left == [".lock", ".metaroll", "snapshots/000001-2/notes.txt", "snapshots/best.txt", "thesis.tex"]
     assert latest(tmp_path) is None

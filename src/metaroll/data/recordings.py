@@ -65,18 +65,19 @@ def save_rollout(rollout: StepSequence, path: str | Path, overwrite: bool = Fals
 
     Raises:
         RecordingError: The file cannot carry something in the rollout, or cannot be written. It is as it was before.
-        FileExistsError: The file exists.
+        FileExistsError: The file exists; or it is one of those that another process is saving by ``save_rollouts``.
     """
     path, overwrite = check_path("path", path, "file"), check_flag("overwrite", overwrite)
     writer = _prepare(rollout, path.suffix)
     if not path.parent.is_dir():
         raise RecordingError(f"{path} cannot be written: there is no folder {path.parent}; make it first")
+    with _named(path):
+        finish_set(path.parent, RECORDINGS, path.name)
     if os.path.exists(path) and not overwrite:
         raise FileExistsError(f"{path} exists already; choose another name, or pass {_overwriting()}")
     if _is_pipe_or_device(path):
         raise RecordingError(f"{path} cannot be written: it is a pipe or a device, and would be replaced by a file")
     with _named(path):
-        finish_set(path.parent, RECORDINGS)  # whose writer was killed; afterwards it would replace this file
         write_files({path: writer})
 
 
@@ -97,12 +98,21 @@ def load_rollout(path: str | Path, *, max_bytes: int = MAX_BYTES) -> StepSequenc
     path = check_path("path", path, "file")
     if path.is_dir():
         raise RecordingError(f"{path}: it is a folder; load_rollouts loads all rollouts in it", path)
-    read, limit = _kind(path.suffix)[1], check_whole("max_bytes", max_bytes)
-    if path.parent.is_dir():
-        path = (unfinished_set(path.parent, RECORDINGS) or {}).get(path.name, path)
+    limit = check_whole("max_bytes", max_bytes)
+    _kind(path.suffix)  # before anything is looked for
+    if not path.parent.is_dir():
+        return _read(path, limit)
+
+    def read() -> StepSequence:
+        return _read((unfinished_set(path.parent, RECORDINGS) or {}).get(path.name, path), limit)
+
+    return read_set(path.parent, RECORDINGS, read, path.name)
+
+
+def _read(path: Path, limit: int) -> StepSequence:
     with damage(path, RecordingError), open_plain(path) as file:
         budget = Budget.of_file(size_of(file), _LARGEST_FACTOR, limit, "if you trust it, pass a larger max_bytes")
-        return from_recording(*read(file, budget))
+        return from_recording(*_kind(path.suffix)[1](file, budget))
 
 
 def save_rollouts(
@@ -159,7 +169,7 @@ def load_rollouts(folder: str | Path, *, max_bytes: int = MAX_BYTES) -> list[Ste
         FileNotFoundError: There is no such folder.
         NotADirectoryError: It is a file: a log, which has to be imported first.
     """
-    folder = check_path("folder", folder)
+    folder, limit = check_path("folder", folder), check_whole("max_bytes", max_bytes)
     if not folder.is_dir():
         if folder.is_file():
             raise NotADirectoryError(
@@ -172,7 +182,7 @@ def load_rollouts(folder: str | Path, *, max_bytes: int = MAX_BYTES) -> list[Ste
         paths = recordings_in(folder)
         if not paths:
             raise RecordingError(f"there is no recorded rollout in {folder}: no file ends in {', '.join(_KINDS)}")
-        return [load_rollout(path, max_bytes=max_bytes) for path in paths]
+        return [_read(path, limit) for path in paths]
 
     return read_set(folder, RECORDINGS, read)
 
@@ -211,7 +221,7 @@ def _named(target: Path) -> Iterator[None]:
         raise
     except OSError as error:
         unchanged = "what was there before is unchanged"
-        with contextlib.suppress(MetarollError):
+        with contextlib.suppress(MetarollError, OSError):
             if unfinished_set(target, RECORDINGS) is not None:
                 unchanged = "load_rollouts returns the new rollouts, and the next save moves their files into place"
         raise RecordingError(f"{target} cannot be written: {error.strerror or error}; {unchanged}") from error

@@ -12,6 +12,7 @@ import errno
 import json
 import os
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -20,18 +21,21 @@ from typing import BinaryIO, TypeVar
 from metaroll.data.doors.json_files import read_json
 from metaroll.data.folders.atomic_files import flush_folder, write_atomic, write_files
 from metaroll.data.folders.contents import clear, refuse_links, remove_folder
-from metaroll.data.folders.kinds import GROWING, LOCK_FILE, NEW_FILES, NEW_LIST, Layout
+from metaroll.data.folders.kinds import GROWING, NEW_FILES, NEW_LIST, Layout
 from metaroll.data.folders.links import refuse_link, remove_file
 from metaroll.data.folders.locks import FolderLock
-from metaroll.errors import RecordingError, RunExistsError
+from metaroll.errors import RecordingError, RunExistsError, other_folder
 
 __all__ = ["finish_set", "read_set", "replace_set", "unfinished_set"]
 
 T = TypeVar("T")
 
 _TRIES, _PAUSE_S = 100, 0.02
-_SAVING: dict[tuple[int, str], object] = {}
-"""Folders that this process saves into now; the number of the process, since a fork has the dict, but not the lock."""
+_SAVING: dict[tuple[int, str], int] = {}
+"""(process, folder) -> the thread that saves into it now; the process, since a fork has the dict, but not the lock.
+
+What an interrupt has left of a thread does not keep that thread from saving again.
+"""
 
 
 def replace_set(folder: Path, layout: Layout, writers: Mapping[str, Callable[[BinaryIO], object]]) -> None:
@@ -71,8 +75,11 @@ def replace_set(folder: Path, layout: Layout, writers: Mapping[str, Callable[[Bi
             remove_folder(new, inner)
 
 
-def finish_set(folder: Path, layout: Layout) -> None:
-    """Move the files of a set into place whose writer was killed; nothing if there is none.
+def finish_set(folder: Path, layout: Layout, name: str) -> None:
+    """Move the files of a set into place whose writer was killed, before a single file of the set is saved.
+
+    Otherwise that file would be replaced, or removed, when the set is moved later. Nothing happens if there is no such
+    set, or if ``name`` is of no set.
 
     Raises:
         LinkError: Its folder is a link.
@@ -80,63 +87,82 @@ def finish_set(folder: Path, layout: Layout) -> None:
         RunExistsError: Another process or thread is replacing the set.
     """
     new, inner = folder / NEW_FILES, layout.folder(NEW_FILES) or layout
-    if unfinished_set(folder, layout) is None:
+    if not _is_of(layout, name) or unfinished_set(folder, layout) is None:
         return
     with _only_writer(folder):
         _move_into_place(folder, layout)
         remove_folder(new, inner)
 
 
-def read_set(folder: Path, layout: Layout, read: Callable[[], T]) -> T:
-    """What ``read`` returns, which reads the files of a set: called again where another has replaced them meanwhile.
+def read_set(folder: Path, layout: Layout, read: Callable[[], T], name: str | None = None) -> T:
+    """What ``read`` returns, which reads files of a set: called again where another has replaced them meanwhile.
+
+    Args:
+        folder: An existing folder.
+        layout: Names of the files.
+        read: Reads them.
+        name: The only file that it reads; ``None`` if it may read all of them.
 
     Raises:
         RecordingError: They are replaced again and again.
     """
     for _ in range(_TRIES):
-        before = _state(folder, layout)
+        before = _state(folder, layout, name)
         try:
             result = read()
         except Exception:
-            if _state(folder, layout) == before:
+            if not _is_replaced(before, _state(folder, layout, name)):
                 raise
         else:
-            if _state(folder, layout) == before:
+            if not _is_replaced(before, _state(folder, layout, name)):
                 return result
         time.sleep(_PAUSE_S)
-    raise RecordingError(f"{folder} is being written again and again by another process; read it when that is done")
+    raise RecordingError(f"{folder} is written again and again; read it when that is done")
 
 
 @contextlib.contextmanager
 def _only_writer(folder: Path) -> Iterator[None]:
     """The right to replace a set, for one thread of one process."""
-    new, key, token = folder / NEW_FILES, (os.getpid(), os.path.realpath(folder)), object()
+    new, key, thread = folder / NEW_FILES, (os.getpid(), os.path.realpath(folder)), threading.get_ident()
     refuse_link(new)
-    if _SAVING.setdefault(key, token) is not token:
-        raise RunExistsError(f"another thread is saving into {folder}; wait until it is done")
     try:
+        if _SAVING.setdefault(key, thread) != thread:
+            raise RunExistsError(f"another thread is saving into {folder}; wait until it is done")
+        if new.is_file():
+            raise RunExistsError(f"{new} must be a folder, and is a file: remove it, or {other_folder()}")
         try:
             new.mkdir(exist_ok=True)
             lock = FolderLock(new)
-        except (FileNotFoundError, RunExistsError) as error:  # or it has just removed the folder
+        except RunExistsError:
+            raise
+        except (FileNotFoundError, FileExistsError) as error:  # another process has just removed it
             raise RunExistsError(f"another process is saving into {folder}; wait until it is done") from error
         with lock:
-            if not os.path.lexists(new / LOCK_FILE):  # the other one removed it together with the folder
-                raise RunExistsError(f"another process is saving into {folder}; wait until it is done")
             yield
     finally:
-        del _SAVING[key]
+        if _SAVING.get(key) == thread:
+            del _SAVING[key]
 
 
-def _state(folder: Path, layout: Layout) -> list[tuple[str, int, int]]:
-    """What changes when files of a set, or the list of new ones, are replaced."""
-    found = []
-    for path in (*folder.iterdir(), folder / NEW_FILES / NEW_LIST):
-        if path.name == NEW_LIST or _is_of(layout, path.name):
-            with contextlib.suppress(FileNotFoundError):
-                status = path.lstat()
-                found.append((path.name, status.st_ino, status.st_mtime_ns))
-    return sorted(found)
+_State = dict[str, tuple[int, int]]
+"""Name of a file -> what changes when it is replaced."""
+
+
+def _state(folder: Path, layout: Layout, name: str | None) -> _State:
+    """Of the files of a set, or of one of them, and of the list of new ones."""
+    names = [n for n in os.listdir(folder) if _is_of(layout, n)] if name is None else [name]
+    found = {}
+    for path in (*(folder / n for n in names), folder / NEW_FILES / NEW_LIST):
+        with contextlib.suppress(OSError):  # reading has the better error
+            status = path.lstat()
+            found[path.name] = status.st_ino, status.st_mtime_ns
+    return found
+
+
+def _is_replaced(before: _State, after: _State) -> bool:
+    """Whether a set has been replaced in between; a file that was added to it does not matter to who has read it."""
+    changed = any(after.get(name) != status for name, status in before.items())
+    return changed or (NEW_LIST in after and NEW_LIST not in before)
 
 
 def unfinished_set(folder: Path, layout: Layout) -> dict[str, Path] | None:
@@ -144,17 +170,24 @@ def unfinished_set(folder: Path, layout: Layout) -> dict[str, Path] | None:
 
     Raises:
         LinkError: Its folder is a link.
-        RecordingError: Its list of names is damaged.
+        RecordingError: Its list of names is damaged, or names a file that does not exist.
     """
     new = folder / NEW_FILES
     refuse_link(new)
-    if not os.path.lexists(new / NEW_LIST):
-        return None
     cure = f"remove {new}, and save all files again"
-    names = read_json(new / NEW_LIST, RecordingError, cure)
+    try:
+        names = read_json(new / NEW_LIST, RecordingError, cure)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
     if not isinstance(names, list) or not all(isinstance(name, str) and _is_of(layout, name) for name in names):
         raise RecordingError(f"{new / NEW_LIST} must hold the names of the files; {cure}", new / NEW_LIST)
-    return {name: new / name if os.path.lexists(new / name) else folder / name for name in names}
+    files: dict[str, Path] = {}
+    for name in names:  # first where it comes from: a writer may be moving it now
+        present = [path for path in (new / name, folder / name) if os.path.lexists(path)]
+        if not present:
+            raise RecordingError(f"{new / NEW_LIST} names {name}, which does not exist; {cure}", new / NEW_LIST)
+        files[name] = present[0]
+    return files
 
 
 def _move_into_place(folder: Path, layout: Layout) -> None:

@@ -18,6 +18,7 @@ from metaroll.errors import RunExistsError, other_folder
 __all__ = ["FolderLock", "is_locked"]
 
 _TAKEN = (errno.EACCES, errno.EAGAIN)
+_ATTEMPTS = 100
 
 
 @final
@@ -69,7 +70,18 @@ class FolderLock:
 
 
 def _lock(folder: Path) -> _Held:
-    path, other = folder / LOCK_FILE, other_folder()
+    """A lock on the file that has the name afterwards; its former holder may have removed it before we got it."""
+    path = folder / LOCK_FILE
+    for _ in range(_ATTEMPTS):
+        held = _lock_file(folder, path)
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(held.descriptor), os.lstat(path)):
+                return held
+    raise RunExistsError(f"{path} is made and removed again and again: {other_folder()}")
+
+
+def _lock_file(folder: Path, path: Path) -> _Held:
+    other = other_folder()
     with contextlib.suppress(FileNotFoundError):
         status = os.lstat(path)
         if not stat.S_ISREG(status.st_mode):  # a link, a pipe ...: it is not opened

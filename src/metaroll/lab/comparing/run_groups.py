@@ -299,13 +299,15 @@ def _scores(folder: Path, source: Path, curves: bool) -> RunScores:
     if report.state not in ("finished", "stopped"):
         unfinished = f"{folder} ({report.state}, {report.epochs_done} of {report.epochs_total} epochs)"
     versions = newest.get("versions") or config.get("versions") or {}
-    protocol = _protocol(newest)
-    config["evaluation"] = _settings(config["evaluation"], newest, _protocol(summary))
+    limit = config["algorithm"]["max_steps"]
+    protocol, trained_protocol = _protocol(newest, limit), _trained_protocol(newest, summary, limit)
+    rewards = {"return_reward_key": newest["reward_key"]} if "reward_key" in newest else {}
+    config["evaluation"] = _settings(config["evaluation"], protocol, trained_protocol) | rewards
     provenance = {
         "environment": config["env"],
         "plug-in of the environment": kept_origins(config).get(ENV_PLUGIN, ""),
         "what is measured": _WHAT[metric],
-        option_name("max_steps"): config["algorithm"]["max_steps"],
+        option_name("max_steps"): limit,
         option_name("num_test_tasks"): len(tasks),
         **{option_name(name): value for name, value in config["evaluation"].items()},
         **{f"version of {name}": versions[name] for name in _PACKAGES if name in versions},
@@ -316,24 +318,37 @@ def _scores(folder: Path, source: Path, curves: bool) -> RunScores:
     return RunScores(folder, source, config, metric, *numbers, unfinished, provenance, protocol)
 
 
-def _protocol(evaluation: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments of a stored evaluation as they were used, by the names of settings, except its seed."""
-    return {name: value for name, value in named_protocol(evaluation).items() if name != "seed"}
+def _protocol(evaluation: Mapping[str, Any], max_steps: int) -> dict[str, Any]:
+    """Arguments of a stored evaluation as they were used, by the names of settings, except its seed.
+
+    Those of earlier versions do not name the limit of episodes, which was nearly always that of training.
+    """
+    known = {name: value for name, value in named_protocol(evaluation).items() if name != "seed"}
+    return known and {"max_steps": max_steps, **known}
+
+
+def _trained_protocol(newest: Mapping[str, Any], summary: Mapping[str, Any], max_steps: int) -> dict[str, Any]:
+    """``_protocol`` of the evaluations of training; empty if it is unknown."""
+    return _protocol({"protocol": newest.get("training_protocol")}, max_steps) or _protocol(summary, max_steps)
 
 
 def _settings(
-    trained: Mapping[str, Any], newest: Mapping[str, Any], trained_protocol: Mapping[str, Any]
+    trained: Mapping[str, Any], protocol: Mapping[str, Any], trained_protocol: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Settings of the newest evaluation: those of training, and what ``metaroll evaluate`` was given instead.
+    """Settings of the newest evaluation: those of training, and what it was given instead.
 
     Settings that leave something to the algorithm stay as they are, unless the protocol differs from that of training.
 
     Args:
         trained: Settings of the evaluations of training.
-        newest: The newest evaluation, if it is stored; otherwise empty.
-        trained_protocol: ``_protocol`` of the final evaluation of training; empty if it is unknown.
+        protocol: ``_protocol`` of the newest evaluation, if it is stored; otherwise empty.
+        trained_protocol: ``_protocol`` of the evaluations of training; empty if it is unknown.
     """
-    protocol = _protocol(newest)
-    changed = {name for name in protocol if name not in trained or trained_protocol.get(name) != protocol[name]}
-    rewards = {"return_reward_key": newest["reward_key"]} if "reward_key" in newest else {}
-    return {**trained, **{name: protocol[name] for name in protocol if name in changed}, **rewards}
+
+    def changed(name: str) -> bool:
+        if name not in trained or name == "repetitions":  # the final evaluation of the demo has more of them
+            return True
+        left_to_algorithm = trained[name] is None and name not in trained_protocol
+        return not left_to_algorithm and trained_protocol.get(name) != protocol[name]
+
+    return {**trained, **{name: value for name, value in protocol.items() if changed(name)}}

@@ -95,17 +95,20 @@ def read_facts(folder: str | Path) -> RunFacts:
     phases = [row["phase"] for row in rows]
     logged = rows[-1]["iteration"] + 1 if rows else 0
     done = metrics[-1]["iteration"] + 1 if metrics else None
-    stored, newest = newest_evaluation(summary, evaluation)[0], newest_evaluation(summary, evaluation, logged, done)[1]
+    stored, newest = newest_evaluation(summary, evaluation, logged, done)
     problems += _missing(folder, stored if done is None else done, config)
+    left_out = []
     if stored >= 0 and not newest:
-        why = (
-            f"training has evaluated after {logged}"
-            if done is None or stored <= done
-            else f"training has continued from an earlier snapshot, and has finished {counted(done, 'epoch')}"
-        )
+        left_out.append(("The stored", stored, f"training has evaluated after {logged}"))
+    for name, count in ((SUMMARY_FILE, summary.get("epochs")), (EVALUATION_FILE, evaluation.get("epoch"))):
+        number = number_of(count)
+        if done is not None and math.isfinite(number) and number > done:
+            finished = f"training has continued from an earlier snapshot, and has finished {counted(done, 'epoch')}"
+            left_out.append((f"{name}: the stored", int(number), finished))
+    for which, number, why in left_out:
         problems.append(
-            f"The stored evaluation after {counted(stored, 'epoch')} is left out: {why}. `metaroll evaluate` makes a "
-            "new one."
+            f"{which} evaluation after {counted(number, 'epoch')} is left out: {why}. `metaroll evaluate` makes a new "
+            "one."
         )
     if done is not None and number_of(summary.get("epochs")) > done:
         summary = {}  # of the training that was left

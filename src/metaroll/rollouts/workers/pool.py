@@ -89,8 +89,7 @@ class SamplerPool:
 
     def invoke_all(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
         """``func(G, *args, **kwargs)`` once in every worker; results in worker order."""
-        blob = encode_command(func, args, kwargs, f"function {_name(func)} or its arguments")
-        return self._run([Job(i, blob, _name(func), worker=i) for i in range(self.num_workers)]).outcome()
+        return self._in_all(func, encode_command(func, args, kwargs, f"function {_name(func)} or its arguments"))
 
     def invoke_all_map(self, func: Callable[..., Any], arglist: Iterable[Any]) -> list[Any]:
         """``func(G, arglist[i])`` in worker ``i``.
@@ -195,9 +194,7 @@ class SamplerPool:
             in_words: What it does, for messages there.
             phase: See ``Job``.
         """
-        blob, name = encode_command(func, args, {}, in_words), _name(func)
-        jobs = [Job(i, blob, name, i, phase=phase, in_words=in_words) for i in range(self.num_workers)]
-        return self._run(jobs).outcome()
+        return self._in_all(func, encode_command(func, args, {}, in_words), phase, in_words)
 
     # -- what every worker knows ---------------------------------------------------------------------------------------
 
@@ -252,6 +249,11 @@ class SamplerPool:
         raise RuntimeError("a SamplerPool holds live processes and cannot be pickled; build one where it is needed")
 
     # -- scheduling ------------------------------------------------------------------------------------------------
+
+    def _in_all(self, func: Callable[..., Any], command: bytes, phase: str = "call", in_words: str = "") -> list[Any]:
+        """Results of a command, which calls ``func``, in all workers; for the others see ``Job``."""
+        jobs = [Job(i, command, _name(func), i, phase=phase, in_words=in_words) for i in range(self.num_workers)]
+        return self._run(jobs).outcome()
 
     def _job(self, index: int, func: Callable[..., Any], arg: Any, worker: int | None = None) -> Job:
         blob = encode_command(func, (arg,), {}, f"function {_name(func)} or its argument {index}")

@@ -143,7 +143,13 @@ class Evaluator(Stateful, ABC, Generic[C]):
 
     def protocol(self, algo: Any) -> dict[str, Any]:
         """How ``algo`` is evaluated: arguments as they are used, by name (plain data, for files)."""
-        return {"repetitions": self.repetitions, "deterministic": self.config.deterministic, "seed": self.seed}
+        limit = self._limit(as_algorithm(algo))
+        return {
+            "repetitions": self.repetitions,
+            "deterministic": self.config.deterministic,
+            "max_steps": None if limit is None or math.isinf(limit) else int(limit),
+            "seed": self.seed,
+        }
 
     @abstractmethod
     def _make_engine(self, policy: Any) -> RolloutEngine:
@@ -229,10 +235,14 @@ class Evaluator(Stateful, ABC, Generic[C]):
 
     # -- helpers -------------------------------------------------------------------------------------------------------
 
-    def _step_limit(self, algo: RLAlgorithm | None = None) -> int | None:
+    def _limit(self, algo: RLAlgorithm | None) -> float | None:
+        """The maximum number of steps of an episode; ``None`` if nobody has given one."""
         if algo is not None and algo.evaluation_limit is not None:
             self._algorithms_limit = algo.evaluation_limit  # for references, which come without an algorithm
-        limit = self._algorithms_limit if self.max_steps is None else self.max_steps
+        return self._algorithms_limit if self.max_steps is None else self.max_steps
+
+    def _step_limit(self, algo: RLAlgorithm | None = None) -> int | None:
+        limit = self._limit(algo)
         if limit is None:
             name, owner = self._called("max_steps"), type(self).__name__
             raise ValueError(f"{name} is missing (episodes might never end): pass it to the {owner}")

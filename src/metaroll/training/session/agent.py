@@ -50,6 +50,8 @@ from metaroll.types import EnvSpec, EnvUpdate, Policy
 
 __all__ = ["Agent", "agent", "load"]
 
+_WHERE_EVALUATED = ("env", "test_task_sampler")
+"""Keywords of evaluators that replace the environment of the run, or its held-out tasks."""
 _EVENTS = ("on_epoch_end", "on_evaluation", "on_progress", "on_train_end", "before_save")
 
 
@@ -450,7 +452,8 @@ class Agent(Actor):
             TypeError: ``out`` is not a path.
             NotADirectoryError: ``out`` is a file.
             UnknownNameError: The evaluator has no such argument.
-            ValueError: ``num_tasks`` is below 1, or there are no held-out tasks.
+            ValueError: ``num_tasks`` is below 1, there are no held-out tasks, or ``out`` is a run, whose results are of
+                its own environment and tasks, and other ones are given.
             RunExistsError: ``out`` holds an ``evaluation.json`` of something else.
         """
         view = console_view(quiet=not progress)
@@ -459,6 +462,12 @@ class Agent(Actor):
         folder = None if out is None else check_path("out", out)
         if folder is not None:
             run_folder.check_results_folder(folder)
+            others = [name for name in _WHERE_EVALUATED if changes.get(name) is not None]
+            if others and (folder / run_folder.CONFIG_FILE).exists():
+                raise ValueError(
+                    f"out must not be a run with {others[0]}=..., got {folder}: lists and comparisons would take the "
+                    "result for one in the environment and tasks of that run; choose another folder"
+                )
         with contextlib.closing(experiments.build_evaluator(self.config, env, tasks, **changes)) as evaluator:
             measured = sessions.measure(evaluator, self.algo, view, shots=[0] if folder is None else None)
             if folder is not None:

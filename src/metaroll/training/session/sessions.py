@@ -257,8 +257,13 @@ def write_evaluation(
     result, study = measured
     success = {} if study is None else success_values(study.result)
     more = {} if study is None else {**study.to_dict(), **success}
-    split, protocol = _split_of(config, experiment.algo, evaluator), evaluator.protocol(experiment.algo)
-    summary = summary_of(config, experiment.source, result, split, epoch=epoch, protocol=protocol, **more)
+    split = _split_of(config, experiment.algo, evaluator)
+    # Comparisons with an evaluation of training need what its settings leave to the algorithm, too.
+    protocols = {
+        "protocol": evaluator.protocol(experiment.algo),
+        "training_protocol": experiment.evaluator.protocol(experiment.algo),
+    }
+    summary = summary_of(config, experiment.source, result, split, epoch=epoch, **protocols, **more)
     out.mkdir(parents=True, exist_ok=True)
     write_json(out / run_folder.EVALUATION_FILE, summary)
     return summary

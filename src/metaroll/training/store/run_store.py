@@ -9,10 +9,17 @@ from typing import Any
 
 from metaroll.data.doors.plain_files import damage, open_plain, size_of
 from metaroll.data.folders.contents import set_aside
-from metaroll.data.folders.kinds import CONFIG_FILE, RUN, SNAPSHOTS, SUMMARY_FILE, TASK_SPLIT_FILE
+from metaroll.data.folders.kinds import (
+    CONFIG_FILE,
+    EVALUATION_FILE,
+    RUN,
+    SNAPSHOTS,
+    SUMMARY_FILE,
+    TASK_SPLIT_FILE,
+)
 from metaroll.data.folders.taking import HeldFolder, kind_of, refuse_foreign, take
 from metaroll.errors import RunExistsError, SnapshotError, other_folder
-from metaroll.training.store.files import to_plain, write_atomic
+from metaroll.training.store.files import number_of, read_json, to_plain, write_atomic
 from metaroll.training.store.loggers import MetricLogger
 from metaroll.training.store.metrics_log import FILE_NAME, MetricsLog
 from metaroll.training.store.snapshots import Snapshot, Snapshotter, snapshots_of
@@ -23,6 +30,8 @@ __all__ = ["RunStore", "check_metrics"]
 _BEFORE_THE_RUN = (CONFIG_FILE, TASK_SPLIT_FILE)
 _LINE_BYTES = 4096
 _OURS = (SUMMARY_FILE, FILE_NAME, SNAPSHOTS)
+_EPOCHS_IN = {SUMMARY_FILE: "epochs", EVALUATION_FILE: "epoch"}
+"""Files of results, and the entry with the number of finished epochs at which they were measured."""
 
 
 class RunStore:
@@ -64,7 +73,8 @@ class RunStore:
         """Make the folder of a new run.
 
         Args:
-            exist_ok: Remove the metrics, summary and snapshots of an earlier run; otherwise they are an error.
+            exist_ok: Remove the metrics, summary and snapshots of an earlier run, and set its evaluation aside;
+                otherwise they are an error.
             config: Written to ``config.yaml``, unless there is one.
 
         Raises:
@@ -82,6 +92,7 @@ class RunStore:
         self._take(self.run_dir).clear(_OURS)
         for left in snapshots_of(self.run_dir).values():  # others have put files there
             set_aside(left)
+        _set_results_aside(self.run_dir, -1)
         if config is not None and not (self.run_dir / CONFIG_FILE).exists():
             write_yaml(self.run_dir / CONFIG_FILE, to_plain(config))
 
@@ -105,6 +116,7 @@ class RunStore:
             self.snapshotter.clean()
             self.snapshotter.set_aside_after(snapshot.iteration)
             self.metrics.truncate(offset)
+            _set_results_aside(self.run_dir, snapshot.iteration)
             return False
         self.begin(exist_ok, config)
         source = from_dir / FILE_NAME
@@ -135,6 +147,21 @@ def check_metrics(run_dir: Path, snapshot: Snapshot) -> None:
             f"{path} was changed after snapshot {snapshot.iteration} was written (a line must end at byte {offset}, "
             f"the file has {size} bytes): restore it from a copy, or move it away to go on without the earlier numbers"
         )
+
+
+def _set_results_aside(run_dir: Path, iteration: int) -> None:
+    """Rename results measured after more than ``iteration`` epochs to ``<name>.abandoned``, as snapshots are.
+
+    Otherwise they would count as the newest ones again once this training reaches the same number of epochs.
+    """
+    for name, count in _EPOCHS_IN.items():
+        path = run_dir / name
+        try:
+            content = read_json(path)
+        except (SnapshotError, OSError):
+            continue  # there is none, or it is damaged, which reports name
+        if isinstance(content, Mapping) and number_of(content.get(count)) > iteration:
+            path.replace(path.with_name(f"{name}.abandoned"))
 
 
 def _refuse_others(run_dir: Path) -> None:

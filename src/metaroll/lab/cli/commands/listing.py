@@ -311,8 +311,8 @@ def _show_runs(console: Console, entries: Entries) -> None:
         names = [entry["folder"], entry["algo"] or "?", entry["env"] or "-"]
         rows.append((*names, epochs, state_text, "-" if value is None else short_number(value)))
     table = _table(("folder", "algorithm", "environment", "epochs", "state", "return"), rows)
-    if _width(console, table) <= console.width:
-        console.print(table)
+    if not console.is_terminal or _width(console, table) <= console.width:
+        _print_whole(console, table)  # in files and pipes a run stays on one line, which is easier to search
     else:  # two lines for each run, so that neither a folder nor a number is broken
         console.print()
         for folder, algo, env, epochs, state_text, value in rows:
