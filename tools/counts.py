@@ -286,13 +286,13 @@ MISSED = {
     "lines to read for PEARL": "tried: (1) networks, update and config as pure functions and declared parts: 2,436 "
     "became 2,016; (2) splitting `learners/base.py` would give 1,715, by moving code alone.",
     "files to the first step": "tried: (1) resolving options in one pass: still 110; (2) an `agent()` that builds "
-    "nothing and a `learn` that does not resolve the options again: still 110. Tables of public names added two later. "
-    "30 of the files are entered for three calls or fewer, each a check or a notice; a third of all files belong to "
-    "the display and the snapshot.",
+    "nothing and a `learn` that does not resolve the options again: still 110. Modules that came later, such as "
+    "tables of public names, added the others. 30 of the files are entered for three calls or fewer, each a check or "
+    "a notice; a third of all files belong to the display and the snapshot.",
     "moves to the first step": "tried: (1) resolving options in one pass, with former names replaced where files are "
     "read: 1,340 became 1,021 (checks of arguments that came later are moves, too); (2) an `agent()` that builds "
     "nothing: 852, and a `learn` that does not resolve the options again: 783. This was not kept, because errors in "
-    "building would only appear in `learn`. With 112 files, about 111 is the minimum.",
+    "building would only appear in `learn`. The minimum is one less than the number of files.",
     "files of a gradient step": "tried: (1) splitting a plain batch without `data_format.py`: 15 became 14; (2) "
     "products as partial functions of torch: still 14. The others are separate modules for good reasons (checks, "
     "seeding, replay, formulas).",

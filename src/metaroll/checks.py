@@ -29,6 +29,7 @@ __all__ = [
     "check_whole",
     "described",
     "domain_row",
+    "entry_text",
     "is_tensor",
     "plain_number",
     "row_numbers",

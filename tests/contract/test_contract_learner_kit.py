@@ -601,7 +601,7 @@ def test_planted_faults_are_named(kind: Any) -> None:
         check_learner(kind, "Pendulum-v1")
     assert caught.value.rule == PLANTED[kind] and not re.search(r"\bnp\.|\n", caught.value.seen), "plain and short"
     if kind is Unseeded:
-        assert re.search(r"metrics \['speed \(train, epoch 1\)'\] is 0\.\d+, and 0\.\d+$", caught.value.seen)
+        assert re.search(r"metrics\['speed \(train, epoch 1\)'\]: 0\.\d+ and 0\.\d+$", caught.value.seen)
     np.random.set_state(before)
 
 

@@ -350,6 +350,7 @@ def test_a_group_in_a_log_gives_lines_with_the_names_of_the_runs():
         for returns, shown in (
             ("211.0", "211.0 in training"),
             ("211.0, evaluation 150.0 [140, 160]", "211.0 in training, evaluation 150.0 [140, 160]"),
+            ("evaluation -265.7", "evaluation -265.7"),  # no episode has ended in this epoch
         ):
             group.rows["seed-0"].read(f"epoch 1/4  100 env steps  return {returns}  0:01 of training", 0.0)
             assert group.rows["seed-0"].returns == shown

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from metaroll.data.compare import first_difference, rollouts_equal, trees_equal
+from metaroll.data.compare import first_difference, rollouts_equal, tree_difference, trees_equal
 from metaroll.data.step_sequence import StepSequence
 
 
@@ -37,20 +37,50 @@ def test_equal_rollouts_are_equal_bit_for_bit() -> None:
         ({"rewards": np.array([-0.0, np.nan])}, "rewards: first at entry 0: 0.0 and -0.0 (1"),
         ({"observations": np.zeros((3, 2))}, "observations: float32"),
         ({"observations": np.zeros((2, 2), dtype=np.float32)}, "observations: float32 (3, 2) and float32 (2, 2)"),
-        ({"infos": {"y": np.arange(2)}}, "infos"),
-        ({"infos": {"x": np.array([0, 2])}}, "infos"),
+        ({"infos": {"y": np.arange(2)}}, "infos: has entries in one case only: ['x', 'y']"),
+        ({"infos": {"x": np.array([0, 2])}}, "infos['x']: first at entry 1: 1 and 2 (1 of 2"),
         ({"extra": np.zeros(2)}, "data_names"),
         ({"complete": False}, "done"),
         ({"truncated": [False, True]}, "terminated"),
         ({"done": [True, True]}, "rollout_bounds"),
-        ({"rollout_info": {"task": np.zeros(2)}}, "rollout_info['task']: [1.0, 1.0] and [0.0, 0.0]"),
-        ({"rollout_info": {}}, "rollout_info: "),
+        ({"rollout_info": {"task": np.zeros(2)}}, "rollout_info['task']: first at entry 0: 1.0 and 0.0 (2 of 2"),
+        ({"rollout_info": {}}, "rollout_info: has entries in one case only: ['task']"),
         ({"data_format": "torch"}, "length, continuous, data_format"),
     ],
 )
 def test_every_difference_is_found(changes: dict[str, Any], name: str) -> None:
     difference = first_difference(make(), make(**changes))
     assert difference is not None and difference.startswith(name)
+
+
+def test_two_values_that_differ_never_read_the_same() -> None:
+    wide, long = np.zeros((3, 11)), list(range(8))
+    other = wide.copy()
+    other[1, 7] = 1
+    keys = dict.fromkeys("abcdef", 1)
+    nans = np.array([0x7FF8000000000000, 0x7FF8000000000001], dtype=np.uint64).view(np.float64)
+    for a, b, text in (
+        (wide, other, "x: first at entry [1, 7]: 0.0 and 1.0 (1 of 33 values differ)"),
+        (torch.tensor(wide), torch.tensor(other), "x: first at entry [1, 7]: 0.0 and 1.0 (1 of 33 values differ)"),
+        (nans[:1], nans[1:], "x: first at entry 0: nan and nan, of other bits (1 of 1 values differ)"),
+        (np.array([None, {"k": 1}]), np.array([None, {"k": 2}]), "x[1]['k']: 1 and 2"),
+        (keys, {**keys, "g": 1}, "x: has entries in one case only: ['g']"),
+        ([*long, {"k": "s"}], [*long, {"k": "t"}], "x[8]['k']: 's' and 't'"),
+        (long, [*long, 1], "x: 8 entries and 9 entries"),
+        (np.float64(1.0), 1.0, "x: 1.0 of type float64 and 1.0 of type float"),
+        (np.ones(2), [1.0, 1.0], "x: ndarray of dtype float64 and shape (2,) and list with 2 entries"),
+        ([(1, 2)], [[1, 2]], "x[0]: tuple with 2 entries and list with 2 entries"),
+        (f"{'a' * 30}b{'a' * 30}", f"{'a' * 30}c{'a' * 30}", f"x: '{'a' * 10}b{'a' * 29}' and '{'a' * 10}c"),
+        (10**100, 10**100 + 10**50, "x: 'ce408e211a7"),
+        (Physics(np.ones(2)), Physics(np.zeros(2)), "x.mass: first at entry 0: 1.0 and 0.0 (2 of 2 values differ)"),
+    ):
+        difference = tree_difference(a, b, "x")
+        assert difference is not None and difference.startswith(text), difference
+    assert tree_difference([(1, 2)], [[1, 2]], exact=False) is None
+    assert tree_difference([make()], [make()]) is None
+    assert tree_difference([make()], [make(rewards=np.zeros(2))]) == (
+        "[0]: rewards: first at entry 1: nan and 0.0 (1 of 2 values differ)"
+    )
 
 
 def test_final_observations_count() -> None:

@@ -126,6 +126,11 @@ def test_other_ways_to_write_a_name_of_ones_own_are_told_the_right_one(tmp_path,
         for look in (make_env, get_family):
             with pytest.raises(UnknownNameError, match=right.format(name, more)):
                 look(name)
+    (tmp_path / "there" / "beside.py").touch()
+    monkeypatch.chdir(tmp_path / "there")  # which is not on the path
+    with pytest.raises(UnknownNameError, match=r"'beside:Hidden': beside.py lies in the current folder.*PYTHONPATH"):
+        make_env("beside:Hidden")
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(UnknownNameError, match=r"write it as no_env:Hidden.*there is no file .*no_env.py"):
         make_env("./no_env.py:Hidden")
     with pytest.raises(UnknownNameError, match="did you mean 'my_env_here:Hidden'"):

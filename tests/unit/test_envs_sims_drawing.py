@@ -30,6 +30,14 @@ def test_every_system_has_a_picture_that_moves(name: str):
     assert (moved[60:] != before[60:]).any(axis=-1).sum() > 50  # not only the numbers at the top
 
 
+@pytest.mark.parametrize("name", [entry.short_name for entry in SIMS])
+def test_the_numbers_of_a_state_fit_into_the_picture(name: str):
+    env = sim_constructor(name)()
+    state, memory = np.full(len(env.model.state_labels), -1.23e-5), np.zeros(len(env.model.memory_labels))
+    picture = draw(env.model, state, memory, env.domain_param)
+    assert (picture[:100, -10:] == picture[0, 0]).all()
+
+
 def test_an_upright_pendulum_is_drawn_above_its_hinge():
     model = PendulumModel()
     pictures = [draw(model, np.array([angle, 0.0]), np.zeros(0), model.nominal) for angle in (0.0, np.pi)]

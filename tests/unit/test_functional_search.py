@@ -463,12 +463,16 @@ def test_candidates_stay_within_bounds_and_find_an_optimum_there():
             search.start(wrong)
     with pytest.raises(ValueError, match="lower must lie below upper"):
         CMA(lower=1.0, upper=0.0).start([0.5])
+    with pytest.raises(ValueError, match=r"got 1 and 0 in entry 40$"):
+        CMA(lower=np.eye(50)[40], upper=1.0 - np.eye(50)[40]).start(np.zeros(50))
     with pytest.raises(ShapeError, match="lower"):
         CMA(lower=[0.0, 0.0]).start([0.5])
     for name in ("lower", "upper"):
         for bound, error in (("x", TypeError), (["a", 1.0], TypeError), (True, TypeError), (math.nan, ValueError)):
             with pytest.raises(error, match=f"^{name} must "):
                 CMA(**{name: bound})
+        with pytest.raises(ValueError, match=rf"^{name} must not be NaN, got NaN at \[40\]$"):
+            CMA(**{name: np.where(np.arange(50) == 40, math.nan, 0.0)})
 
 
 def ended(search: CMA, mean: Any, fitness: Any, generations: int = 3000) -> tuple[str, ...]:

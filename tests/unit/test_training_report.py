@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import yaml
 
+from metaroll.lab.figures import plots
 from metaroll.lab.figures.charts import (
     Chart,
     Curve,
@@ -107,7 +108,7 @@ def test_a_run_that_is_training_has_a_page_from_its_metrics_alone(tmp_path):
     # The newest evaluation: -5 after adaptation, with its interval.
     assert "return after adaptation -5 [-6, -4]" in page.text
     assert "task 0 -9 -3 6" in page.text and "first-to-last-episode difference 4 [3, 5]" in page.text
-    assert "first-to-last-episode difference, held-out tasks 4 [3, 5]" in page.text  # which this older run calls gain
+    assert "first-to-last-episode difference, test tasks 4 [3, 5]" in page.text  # which this older run calls gain
     assert "<task> & 1 -9 -11 -2" in page.text  # escaped in the file, as it is on the page
     assert page.count("figure") == 3  # learning curve, adaptation curve, kl
 
@@ -206,13 +207,13 @@ def test_the_page_says_whether_it_adapts_or_averages(tmp_path):
         "cosine between task gradients 0.1 mean of the last 10 epochs",
         "gain, training tasks 1 ",
         "training tasks made worse 25 %",
-        "first-to-last-episode difference, held-out tasks 2 Return after adaptation minus the return in the first",
+        "first-to-last-episode difference, test tasks 2 Return after adaptation minus the return in the first",
         "different episodes, so it is not the gain from adaptation",
-        "held-out tasks made worse 50 % Share of tasks with a lower return after adaptation than before",
+        "test tasks made worse 50 % Share of tasks with a lower return after adaptation than before",
         "return after adaptation -7",  # not that of later training
     ):
         assert said in page.text, said
-    assert "gain, held-out tasks" not in page.text
+    assert "gain, test tasks" not in page.text
     verdict = {"text": "adapts", "adapts": True, "gain": 5.0, "gain_ci_low": 4.0, "gain_ci_high": 6.0}
     values = {"return_before": -9.0, "return_after": -4.0, "epoch": 12, "verdict": verdict, "share_worse": 0.125}
     write_json(tmp_path / "evaluation.json", {**values, "baselines": {"no adaptation": NO_ADAPTATION}})
@@ -462,8 +463,22 @@ def test_curves_that_are_equal_are_all_seen():
     assert {"observed", "nominal"} <= set(Page(text).words)
 
 
-def test_tasks_and_options_have_one_name_each(tmp_path):
+def test_tasks_and_options_have_one_name_each(tmp_path, monkeypatch):
     write_pearl(tmp_path)
+    charts = []
+    monkeypatch.setattr(plots, "_write", lambda chart, path: charts.append(chart) or path)
+    for overlaps, kind in ((None, "test"), ([], "held-out"), ([[0, 0]], "training")):  # before anything is evaluated
+        if overlaps is not None:
+            write_json(tmp_path / "task_split.json", {"num_train": 2, "num_test": 2, "overlaps": overlaps})
+        text = page_of(tmp_path).text
+        assert f"mean over 2 {kind} tasks" in text and f"Mean returns in each {kind} task" in text
+        assert f"first-to-last-episode difference, {kind} tasks 4" in text
+        plots.plot_learning_curve(tmp_path)
+        assert charts[-1].explanation.startswith(f"mean over 2 {kind} tasks")
+    (tmp_path / "task_split.json").write_text("{")
+    plots.plot_learning_curve(tmp_path)
+    assert charts[-1].explanation.startswith("mean over 2 test tasks")
+    (tmp_path / "task_split.json").unlink()
     study = {"shots": [0, 1], "mean": [-9.0, -4.0], "low": [-10.0, -5.0], "high": [-8.0, -3.0]}
     values = {"return_before": -9.0, "return_after": -4.0, "epoch": 3, "n_test_tasks": 2, "k_shot_curve": study}
     values["protocol"] = {"n_exploration_traj": 7, "n_test_rollouts": 6, "deterministic": True}

@@ -143,6 +143,9 @@ def test_the_range_in_training_and_nominal_values_make_no_field_smaller(tmp_path
     np.testing.assert_allclose(nominal, [(0.2, 1.0)])  # that of the mass is not in the picture
     np.testing.assert_allclose(mass, [(0.0, 0.5), (0.0, 2.5)])
     assert axes.get_legend_handles_labels()[1] == ["range in training", "nominal values"]
+    elsewhere = RobustnessMap(grid=grid, returns=np.ones((3, 2, 12)), training_range={"length": (5.0, 9.0)})
+    axes = drawn(monkeypatch, tmp_path, elsewhere)
+    assert not axes.lines and not axes.get_legend_handles_labels()[1]
 
 
 def test_the_interval_of_a_single_point_is_a_bar(tmp_path, monkeypatch):

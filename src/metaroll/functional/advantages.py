@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from metaroll.checks import check_unit_interval
+from metaroll.checks import check_unit_interval, entry_text
 from metaroll.errors import ShapeError
 from metaroll.functional.arrays import Array, like, to_flags, to_numpy
 from metaroll.functional.kernels import compiled
@@ -214,5 +214,5 @@ def _lengths(lengths: Any, shape: tuple[int, ...]) -> np.ndarray:
         return np.full(shape[0], shape[1])
     array = np.asarray(lengths.detach().cpu() if isinstance(lengths, torch.Tensor) else lengths)
     if array.shape != shape[:1] or array.dtype.kind not in "iu" or array.min() < 1 or array.max() > shape[1]:
-        raise ValueError(f"lengths must be {shape[0]} integers from 1 to {shape[1]}, got {lengths!r}")
+        raise ValueError(f"lengths must be {shape[0]} integers from 1 to {shape[1]}, got {entry_text(array)}")
     return array.astype(np.int64, copy=False)

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from metaroll.checks import check_seed, check_whole
+from metaroll.checks import check_seed, check_whole, entry_text
 from metaroll.errors import ShapeError
 from metaroll.functional.kernels import compiled
 
@@ -354,7 +354,7 @@ def _draw(
     if first.ndim and first.shape != (len(keys),):
         raise ShapeError(f"start must be one position, or one per row ({len(keys)},), got {first.shape}")
     if first.size and (first.min() < 0 or int(first.max()) + count >= 2**56):
-        raise ValueError(f"positions must lie in [0, 2**56), got start {start!r}")
+        raise ValueError(f"positions must lie in [0, 2**56), got start {entry_text(first)}")
     if not len(keys) or not count:
         return np.empty((count, len(keys)), dtype=dtype)
     block, offset = np.divmod(first.astype(np.int64), per_block)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from metaroll.checks import check_unit_interval
+from metaroll.checks import check_unit_interval, described
 from metaroll.errors import ShapeError
 from metaroll.functional.arrays import Array, like, to_numpy
 from metaroll.functional.kernels import compiled
@@ -42,7 +42,7 @@ def check_bounds(bounds: Any, length: int) -> np.ndarray:
     """
     array = np.asarray(bounds.detach().cpu() if isinstance(bounds, torch.Tensor) else bounds)
     if array.ndim != 1 or array.size < 2 or not np.issubdtype(array.dtype, np.integer):
-        raise ValueError(f"rollout bounds must be a list of at least two integers, got {bounds!r}")
+        raise ValueError(f"rollout bounds must be a list of at least two integers, got {described(bounds)}")
     if array[0] != 0 or array[-1] != length or np.any(np.diff(array) <= 0):
         raise ValueError(
             f"rollout bounds must increase strictly from 0 to the number of steps {length}, got {bounds!r}"

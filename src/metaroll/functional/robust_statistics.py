@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtrit
 
-from metaroll.checks import check_fraction, check_whole
+from metaroll.checks import check_fraction, check_whole, described
 from metaroll.errors import ShapeError
 from metaroll.functional.arrays import to_numpy
 from metaroll.functional.bootstrap import Generator, Interval, interval_bounds, resample_blocks
@@ -243,7 +243,7 @@ def _finite(name: str, values: Any) -> np.ndarray:
     try:
         array = to_numpy(name, values).astype(np.float64, copy=False)
     except (TypeError, ValueError) as error:
-        raise TypeError(f"{name} must be numbers, in rows that are equally long, got {values!r}") from error
+        raise TypeError(f"{name} must be numbers, in rows that are equally long, got {described(values)}") from error
     if not np.isfinite(array).all():
         raise ValueError(f"{name} must be finite, got {array[~np.isfinite(array)][0]}")
     return array

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from metaroll.checks import check_whole
+from metaroll.checks import check_whole, described
 from metaroll.errors import ShapeError
 
 __all__ = [
@@ -128,7 +128,7 @@ def _sequence(x_init: Start, iterations: int, rule: Rule, dtype: type) -> tuple[
 def _first(x_init: Start) -> np.ndarray:
     array = np.asarray(x_init)
     if array.dtype.kind not in "uif":
-        raise TypeError(f"x_init must be a number or an array of numbers, got {x_init!r}")
+        raise TypeError(f"x_init must be a number or an array of numbers, got {described(x_init)}")
     if array.ndim > 1 or not array.size:
         raise ShapeError(f"x_init must be a number or have shape (d,), got {array.shape}")
     return array.astype(np.float64).reshape(-1)

@@ -114,9 +114,9 @@ class _Outcome:
 
     def difference(self, other: _Outcome) -> str | None:
         for name in ("env_steps", "metrics", "buffers", "state", "policies"):
-            difference = difference_of(getattr(self, name), getattr(other, name))
+            difference = difference_of(getattr(self, name), getattr(other, name), name)
             if difference is not None:
-                return f"{name} {difference}"
+                return difference
         return None
 
 

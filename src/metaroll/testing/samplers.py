@@ -149,7 +149,7 @@ class _Kit:
         for number, (a, b) in enumerate(zip(expected, calls, strict=True)):
             difference = difference_of(a, b)
             if difference is not None:
-                raise ConformanceError(rule, f"{message}: in call {number} {difference}", hint)
+                raise ConformanceError(rule, f"{message}: in call {number}: {difference}", hint)
 
     def check_form(self, calls: list[Any]) -> None:
         for number, result in enumerate(calls):

@@ -154,9 +154,9 @@ class _Kit:
                 ("candidates", a.candidates, b.candidates),
                 ("the state", _saved(a.after), _saved(b.after)),
             ):
-                difference = difference_of(one, two)
+                difference = difference_of(one, two, name)
                 if difference is not None:
-                    raise ConformanceError(rule, f"{message}: in turn {number} {name} {difference}", hint)
+                    raise ConformanceError(rule, f"{message}: in turn {number} {difference}", hint)
 
     # -- checks --------------------------------------------------------------------------------------------------------
 

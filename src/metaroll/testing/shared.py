@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 
-from metaroll.checks import entry_text
-from metaroll.data.compare import first_difference, trees_equal
+from metaroll.data.compare import tree_difference, trees_equal
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import ConformanceError
 from metaroll.seeding import global_states
@@ -96,48 +95,11 @@ def overwrite(tree: Any) -> None:
             leaf.fill(_FILL)
 
 
-def difference_of(a: Any, b: Any) -> str | None:
-    """The difference between two results in words, ``None`` if all bits agree.
+def difference_of(a: Any, b: Any, name: str = "") -> str | None:
+    """The difference between two results in words, ``None`` if all bits agree; lists agree with tuples.
 
     Args:
         a, b: Nested data, which may contain rollouts (``StepSequence``).
+        name: How the text calls them.
     """
-    if isinstance(a, StepSequence) and isinstance(b, StepSequence):
-        return first_difference(a, b)
-    if isinstance(a, Mapping) and isinstance(b, Mapping):
-        if a.keys() != b.keys():
-            return f"has entries in one case only: {sorted(map(str, a.keys() ^ b.keys()))}"
-        return _first((f"[{key!r}]", a[key], b[key]) for key in a)
-    if _is_sequence(a) and _is_sequence(b):
-        if len(a) != len(b):
-            return f"there are {len(a)} entries, and {len(b)}"
-        return _first((f"[{place}]", one, two) for place, (one, two) in enumerate(zip(a, b, strict=True)))
-    return None if trees_equal(a, b) else _values(a, b)
-
-
-def _is_sequence(value: Any) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
-
-
-def _first(entries: Iterable[tuple[str, Any, Any]]) -> str | None:
-    for place, one, two in entries:
-        difference = difference_of(one, two)
-        if difference is not None:
-            return f"{place} {difference}" if difference[:1] not in "[" else f"{place}{difference}"
-    return None
-
-
-def _values(a: Any, b: Any) -> str:
-    arrays = [value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value for value in (a, b)]
-    one, two = arrays
-    if not (isinstance(one, np.ndarray) and isinstance(two, np.ndarray)):
-        return f"is {entry_text(one)}, and {entry_text(two)}"
-    if one.dtype != two.dtype or one.shape != two.shape:
-        return f"is {one.dtype} {one.shape}, and {two.dtype} {two.shape}"
-    flat = [np.ascontiguousarray(value).reshape(-1) for value in arrays]
-    differ = np.flatnonzero([x.tobytes() != y.tobytes() for x, y in zip(*flat, strict=True)])
-    if not len(differ):
-        return "differs"
-    place = int(differ[0])
-    first, second = (entry_text(values[place]) for values in flat)
-    return f"differs in {len(differ)} of {one.size} numbers, first {first} and {second}"
+    return tree_difference(a, b, name, exact=False)

@@ -84,12 +84,16 @@ class Canvas:
         if placed:
             self._pen.text(placed, text, fill=color, font_size=size * _SCALE, anchor="ls")
 
+    def text_width(self, text: str, size: int = 12) -> float:
+        """Its width in pixels."""
+        return self._pen.textlength(text, font_size=size * _SCALE) / _SCALE
+
     def wrapped(self, text: str, width: float, size: int = 12) -> list[str]:
         """The lines of ``text``, broken between words so that none is longer than ``width`` unless a word is."""
         lines: list[str] = []
         for word in text.split(" "):
             longer = f"{lines[-1]} {word}" if lines else word
-            fits = lines and self._pen.textlength(longer, font_size=size * _SCALE) <= width * _SCALE
+            fits = lines and self.text_width(longer, size) <= width
             lines = [*lines[:-1], longer] if fits else [*lines, word]
         return lines
 

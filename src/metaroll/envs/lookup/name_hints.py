@@ -55,6 +55,11 @@ def _refuse_other_forms(name: str) -> None:
     typed, _, attribute = name.rpartition(":")
     path = Path(typed if typed.endswith(".py") else f"{typed}.py")
     if typed and attribute.isidentifier() and (typed.endswith(".py") or path.is_file()):
+        if name == f"{path.stem}:{attribute}":
+            raise UnknownNameError(
+                f"unknown environment {name!r}: {path} lies in the current folder, where Python does not look for "
+                "modules (sys.path); run a script that lies there, too, or add the folder to PYTHONPATH"
+            )
         meant = f"unknown environment {name!r}: write it as {path.stem}:{attribute}"
         if not path.is_file():
             raise UnknownNameError(f"{meant}, in the folder of the file; there is no file {path}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -15,6 +15,8 @@ __all__ = ["HEIGHT", "WIDTH", "draw"]
 WIDTH, HEIGHT = 480, 360
 
 Params = Mapping[str, float]
+
+_ENTRY_SIZE = 15
 
 
 def draw(model: SimModel, state: np.ndarray, memory: np.ndarray, params: Params) -> np.ndarray:
@@ -35,10 +37,27 @@ def draw(model: SimModel, state: np.ndarray, memory: np.ndarray, params: Params)
     canvas.text((14, HEIGHT - 24), model.name[:1].upper() + model.name[1:], size=18)
     if picture is not _draw_gaussian:
         entries = [f"{label} {value:.3g}" for label, value in zip(model.state_labels, state, strict=True)]
-        for line, begin in enumerate(range(0, len(entries), 4)):
-            canvas.text((14, HEIGHT - 46 - 18 * line), "   ".join(entries[begin : begin + 4]), GRAY, size=15)
+        for line, text in enumerate(_lines(entries, _entries_per_line(canvas, model.state_labels))):
+            canvas.text((14, HEIGHT - 46 - 18 * line), text, GRAY, size=_ENTRY_SIZE)
     picture(canvas, model, state, memory, params)
     return canvas.pixels()
+
+
+def _lines(entries: Sequence[str], number: int) -> list[str]:
+    return ["   ".join(entries[begin : begin + number]) for begin in range(0, len(entries), number)]
+
+
+def _entries_per_line(canvas: Canvas, labels: Sequence[str]) -> int:
+    """How many entries fit into a line whatever their values are, so that the lines of a video do not jump."""
+    widest = [f"{label} {-1.23e-05:.3g}" for label in labels]
+    room = WIDTH - 2 * 14
+    fitting = (
+        number
+        for number in range(4, 1, -1)
+        if all(canvas.text_width(line, _ENTRY_SIZE) <= room for line in _lines(widest, number))
+    )
+    num_lines = math.ceil(len(labels) / next(fitting, 1))
+    return math.ceil(len(labels) / num_lines)  # lines of about the same length
 
 
 def _moved(origin: Point, offset: Point, angle: float) -> Point:

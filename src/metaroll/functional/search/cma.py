@@ -140,8 +140,12 @@ class CMA(Search[CMAState]):
             if value is not None:
                 check_whole(name, value)
         for name, value in (("lower", self.lower), ("upper", self.upper)):
-            if value is not None and np.isnan(array_of(name, value, "a number or an array of numbers")).any():
-                raise ValueError(f"{name} must not be NaN, got {value!r}")
+            if value is None:
+                continue
+            missing = np.argwhere(np.isnan(array_of(name, value, "a number or an array of numbers")))
+            if len(missing):
+                place = missing[0].tolist()
+                raise ValueError(f"{name} must not be NaN, got {f'NaN at {place}' if place else 'NaN'}")
 
     def start(self, mean: Any, *, sigma: float | None = None, population: int | None = None) -> CMAState:
         """See ``Search.start``.
@@ -333,9 +337,12 @@ class CMA(Search[CMAState]):
 
     def _check_bounds(self, mean: np.ndarray) -> None:
         lower, upper = self.bounds(len(mean))
-        if not (lower < upper).all():
+        crossed = lower >= upper
+        if crossed.any():
+            place = int(np.flatnonzero(crossed)[0])
             raise ValueError(
-                f"{option_name('lower')} must lie below {option_name('upper')}, got {self.lower!r} and {self.upper!r}"
+                f"{option_name('lower')} must lie below {option_name('upper')}, got {lower[place]:g} and "
+                f"{upper[place]:g} in entry {place}"
             )
         outside = (mean < lower) | (mean > upper)
         if outside.any():

@@ -196,7 +196,8 @@ class TrainingDisplay(TrainingView):
         """The row as one plain line for logs."""
         returns = f"  return {before} -> {after}" if after else ""
         if not self._adapts:
-            returns = f"  return {before}" + (f", evaluation {after}" if after else "")
+            parts = [before, f"evaluation {after}" if after else ""]
+            returns = f"  return {', '.join(filter(None, parts))}" if any(parts) else ""
         return (
             f"epoch {epoch}/{self._num_epochs}  {steps} env steps  {steps_rate} steps/s"
             f"{f'  {updates_rate} updates/s' if updates_rate else ''}{returns}  {self._times()}"

@@ -15,7 +15,7 @@ from rich.table import Table
 from metaroll.errors import counted
 from metaroll.lab.display.consoles import escape
 from metaroll.lab.display.timing import duration
-from metaroll.lab.figures.charts import REFERENCES
+from metaroll.lab.figures.charts import REFERENCES, kind_of_tasks
 from metaroll.training.evaluation.adaptation_study import AdaptationStudy
 from metaroll.training.evaluation.evaluation_result import EvaluationResult, PolicyEvaluation
 from metaroll.training.evaluation.numbers import short_number, with_interval
@@ -209,8 +209,11 @@ def closing_panel(summary: Mapping[str, Any], places: Sequence[str]) -> Panel:
 def _returns(summary: Mapping[str, Any]) -> list[str]:
     """The returns of a policy that does not adapt."""
     tasks, episodes = summary["n_test_tasks"], counted(summary["n_episodes"], "episode")
-    kind = f"{summary.get('tested_on', 'held-out')} task"
-    where = f"{counted(tasks, kind)}, {episodes} each" if tasks > 1 else f"{episodes}, deterministic policy"
+    where = (
+        f"{counted(tasks, f'{kind_of_tasks(summary)} task')}, {episodes} each"
+        if tasks > 1
+        else f"{episodes}, deterministic policy"
+    )
     value, _, bounds = with_interval(summary["return_mean"], summary["return_interval"]).partition(" ")
     lines = [f"return   [bold green]{value}[/]{bounds and ' ' + bounds}  on {where} (95 % bootstrap)"]
     if "return_cvar" in summary:
@@ -221,8 +224,7 @@ def _returns(summary: Mapping[str, Any]) -> list[str]:
 
 def _adaptation(summary: Mapping[str, Any]) -> list[str]:
     """The returns of an algorithm that adapts, and its gain if it was compared with no adaptation."""
-    trained_on = summary.get("task_split", {}).get("overlaps")
-    tasks = counted(summary["n_test_tasks"], "test task" if trained_on else "held-out task")
+    tasks = counted(summary["n_test_tasks"], f"{kind_of_tasks(summary)} task")
     after = f"[bold green]{short_number(summary['return_after'])}[/]"
     explored = counted(summary["n_exploration_episodes"], "exploration episode")
     lines = [

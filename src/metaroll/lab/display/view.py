@@ -16,6 +16,7 @@ from metaroll.lab.display.progress import EvaluationDisplay, TrainingDisplay
 from metaroll.lab.display.results import draw_pictures, show_closing, show_study
 from metaroll.lab.display.sizes import size_text
 from metaroll.lab.display.timing import RunAmounts
+from metaroll.lab.figures.charts import kind_of_tasks
 from metaroll.lab.figures.plots import plot_learning_curve
 from metaroll.tasks.leak_guard import SplitReport
 from metaroll.training.algorithms.building import BuildOptions
@@ -126,7 +127,7 @@ class ConsoleView(View):
         next_command: str,
     ) -> None:
         """Draw the adaptation curve and the learning curve, and print the closing panel."""
-        kind = summary.get("tested_on", "held-out")
+        kind = kind_of_tasks(summary)
         picture = folder / "adaptation_curve.png"
         pictures = draw_pictures(picture, result, self._console, summary, folder, tested_on=kind)
         show_closing(self._console, summary, folder, pictures, next_command)
@@ -143,7 +144,7 @@ class ConsoleView(View):
         """Print the tables of the study, draw the evaluation, and print the closing panel."""
         if study is not None:
             show_study(self._console, study, success_values(study.result))
-        kind = summary.get("tested_on", "held-out")
+        kind = kind_of_tasks(summary)
         pictures = draw_pictures(out / "evaluation.png", result, self._console, study=study, tested_on=kind)
         show_closing(self._console, summary, folder, pictures, next_command)
 

@@ -282,9 +282,18 @@ def _tasks(count: int, kind: str) -> str:
     return counted(count, f"{kind} task")
 
 
-def kind_of_tasks(values: Values) -> str:
-    """The role of the tasks of a stored evaluation: held-out or training tasks."""
-    return str(values.get("tested_on", "held-out"))
+def kind_of_tasks(*stored: Values) -> str:
+    """The role of the tasks of an evaluation: ``held-out`` or ``training``, or ``test`` if nothing is stored.
+
+    Args:
+        stored: What is stored about it: its numbers, those of other evaluations of the run, ``task_split.json``.
+    """
+    for values in stored:
+        if "tested_on" in values:
+            return str(values["tested_on"])
+    if any((values.get("task_split") or values).get("overlaps") for values in stored):
+        return "training"
+    return "held-out" if any(stored) else "test"
 
 
 def _repetitions(values: Values) -> str:

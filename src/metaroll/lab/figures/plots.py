@@ -29,6 +29,7 @@ from metaroll.lab.figures.charts import (
     axis_label,
     distinct_text,
     group_chart,
+    kind_of_tasks,
     learning_chart,
     line_styles,
     number_text,
@@ -39,8 +40,9 @@ from metaroll.lab.figures.charts import (
 from metaroll.lab.results.robustness import RobustnessMap
 from metaroll.training.evaluation.adaptation_study import AdaptationStudy
 from metaroll.training.evaluation.evaluation_result import PolicyEvaluation
-from metaroll.training.store.files import to_plain
+from metaroll.training.store.files import read_json, to_plain
 from metaroll.training.store.metrics_log import read_metrics
+from metaroll.training.store.run_folder import SUMMARY_FILE, TASK_SPLIT_FILE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -126,7 +128,7 @@ def plot_learning_curve(
     if there is only one task).
 
     Args:
-        run_dir: Folder of the run (its ``metrics.jsonl`` is read).
+        run_dir: Folder of the run: its ``metrics.jsonl`` is read, and what its other files tell about the tasks.
         path: Picture to write; ``None`` means ``learning_curve.png`` in the run folder.
         references: Name -> return, drawn as lines (``{"oracle": -5.2, "floor": -15.9}``).
         phase: Phase of the metrics, the evaluator's ``prefix``; ``None`` means ``MetaTest`` or ``Evaluation``.
@@ -141,7 +143,17 @@ def plot_learning_curve(
     shown = next((name for name in phases if any(row["phase"] == name for row in metrics)), None)
     if shown is None and final is not None:
         shown, metrics = final.prefix, _rows_of(final, metrics)
-    return _write(learning_chart(metrics, shown, references), path)
+    return _write(learning_chart(metrics, shown, references, _kind_of_tasks(Path(run_dir))), path)
+
+
+def _kind_of_tasks(folder: Path) -> str:
+    """What the files of a run tell; one that is damaged tells nothing, and the curve is drawn nevertheless."""
+    stored = []
+    for name in (SUMMARY_FILE, TASK_SPLIT_FILE):
+        with contextlib.suppress(OSError, ValueError):
+            content = read_json(folder / name)
+            stored += [content] if isinstance(content, Mapping) else []
+    return kind_of_tasks(*stored)
 
 
 def plot_adaptation_curve(
@@ -420,8 +432,9 @@ def _draw_field(figure: Figure, axes: Axes, chart: Field) -> bool:
         begin, end = _edges(values)[[0, -1]]
         is_x = name == x_name
         transform = axes.get_xaxis_transform() if is_x else axes.get_yaxis_transform()
-        if name in chart.spans:
-            inside = np.clip(chart.spans[name], begin, end)
+        low, high = chart.spans.get(name, (np.inf, -np.inf))
+        if low <= end and high >= begin:
+            inside = np.clip((low, high), begin, end)
             places = (inside, [0, 0]) if is_x else ([0, 0], inside)
             axes.plot(*places, transform=transform, label=labels.pop("range in training", None), **lines)
         if len(chart.nominal) == 2 and begin <= chart.nominal[name] <= end:

@@ -38,10 +38,10 @@ def log_lag(rollouts: Sequence[StepSequence], seed: int = 0) -> Lag:
     return estimate_lag(observations, actions, np.random.default_rng(seed))
 
 
-def lag_of_log(rollouts: Sequence[StepSequence], seed: int = 0) -> Lag:
+def lag_of_log(rollouts: Sequence[StepSequence]) -> Lag:
     """``log_lag``, but for reports: NaN with wide bounds if there are too few steps."""
     observations, actions = _columns(rollouts)
-    return estimate_lag(observations, actions, np.random.default_rng(seed))
+    return estimate_lag(observations, actions, np.random.default_rng(0))
 
 
 def lag_text(lag: Lag, dt: float | None) -> str:

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from metaroll.lab.figures.charts import number_text, series
+from metaroll.lab.figures.charts import kind_of_tasks, number_text, series
 from metaroll.lab.report.page_parts import percent, section
 from metaroll.lab.runs.report_facts import RunFacts
 from metaroll.training.evaluation.verdict import LEAST_EFFECT
 from metaroll.training.store.files import number_of
 
-__all__ = ["adapting"]
+__all__ = ["adapting", "tested_on"]
 
 _EPOCHS = 10
 """Number of newest values to average: one epoch has few tasks."""
@@ -60,6 +60,11 @@ def adapting(facts: RunFacts) -> str:
     return section("Does it adapt, or average?", f'<dl class="numbers wide">{items}</dl>' if items else "")
 
 
+def tested_on(facts: RunFacts) -> str:
+    """The role of the tasks of its evaluations."""
+    return kind_of_tasks(facts.evaluation, facts.summary, facts.split)
+
+
 def _in_training(facts: RunFacts) -> list[tuple[str, str, str, str]]:
     rows = [row for row in facts.metrics if row["phase"] == "train" and row["task"] is None]
     if not any(row["metric"] == "gradient_cosine" for row in rows):
@@ -75,7 +80,7 @@ def _in_training(facts: RunFacts) -> list[tuple[str, str, str, str]]:
 
 def _held_out(facts: RunFacts) -> list[tuple[str, str, str, str]]:
     values = {**{row["metric"]: row["value"] for row in facts.newest()}, **facts.evaluation}
-    kind = str(values.get("tested_on", "held-out"))
+    kind = tested_on(facts)
     against = (values.get("baselines") or {}).get("no adaptation") or {}
     verdict = values.get("verdict") or {}
     source: Mapping[str, Any] = next((known for known in (verdict, values) if "gain" in known), {})

@@ -20,7 +20,6 @@ from metaroll.lab.figures.charts import (
     Chart,
     Curve,
     adaptation_chart,
-    kind_of_tasks,
     learning_chart,
     number_text,
     numbers_of,
@@ -29,7 +28,7 @@ from metaroll.lab.figures.charts import (
     shots_chart,
     tasks_chart,
 )
-from metaroll.lab.report.adapting_part import adapting
+from metaroll.lab.report.adapting_part import adapting, tested_on
 from metaroll.lab.report.page_parts import (
     banner,
     figure,
@@ -218,7 +217,7 @@ def _key_numbers(facts: RunFacts) -> str:
 
 def _learning_curve(facts: RunFacts) -> str:
     """Returns of evaluations over environment steps, with intervals."""
-    chart = learning_chart(facts.metrics, facts.phase, _references(facts), kind_of_tasks(facts.evaluation))
+    chart = learning_chart(facts.metrics, facts.phase, _references(facts), tested_on(facts))
     return figure(chart) if chart.curves else ""
 
 
@@ -291,7 +290,7 @@ def _task_table(facts: RunFacts) -> str:
     columns = list(dict.fromkeys(name for row in rows for name in row if name != "name"))
     head = ["task", *(_COLUMNS.get(name, name.replace("_", " ")) for name in columns)]
     body = [[str(row.get("name", "")), *(_cell(name, row.get(name)) for name in columns)] for row in rows]
-    caption = f"Mean returns in each {facts.evaluation.get('tested_on', 'held-out')} task"
+    caption = f"Mean returns in each {tested_on(facts)} task"
     if "gain" in columns:
         caption += "; gain: after adaptation minus no adaptation, in the same episodes"
         caption += f"; worse: where it is below 0 by more than {LEAST_EFFECT}"

@@ -52,8 +52,11 @@ class RunRow:
             self.epoch = f"{epoch[1]}/{epoch[2]}"
         self.phase = "" if phase is None else phase[1]
         if returns is not None:
-            first, *evaluation = re.split("(?=, evaluation )", returns[1])
-            self.returns = first if "->" in first else "".join([first, " in training", *evaluation])
+            trained, mark, evaluated = returns[1].partition("evaluation ")
+            trained = trained.removesuffix(", ")  # empty if the epoch finished no episode
+            if trained and "->" not in trained:
+                trained += " in training"
+            self.returns = ", ".join(part for part in (trained, mark + evaluated) if part)
         if left is not None:
             self.ends = now + seconds_of(left[1] or left[2])
 
