@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gymnasium.wrappers import RecordVideo
 
-import metaroll  # noqa: F401 (registers the ids)
+import metaroll
 from metaroll.envs.sims.catalog import SIMS, sim_constructor
 from metaroll.envs.sims.drawing import HEIGHT, WIDTH, draw
 from metaroll.envs.sims.pendulum import PendulumModel
@@ -55,6 +55,7 @@ def test_states_that_are_not_finite_are_left_out(name: str):
 
 
 def test_record_video_films_a_simulator(tmp_path: Path):
+    assert metaroll.sims.QQubeSwingUpEnv  # whoever uses a name of metaroll has its ids
     env = gymnasium.make("metaroll/QQubeSwingUp-v0", render_mode="rgb_array", max_steps=10)
     with RecordVideo(
         env, str(tmp_path / "videos"), episode_trigger=lambda episode: True, disable_logger=True
