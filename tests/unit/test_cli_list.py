@@ -360,7 +360,7 @@ def test_where_options_are_not_known_yet_names_come_first():
     assert take_positionals(["a", "--x", "1", "b"], 2) == (["a"], ["--x", "1", "b"])
 
 
-@pytest.mark.parametrize("width", [80, 60])
+@pytest.mark.parametrize("width", [80, 60, 40])
 @pytest.mark.parametrize("topic", ["algos", "envs"])
 def test_names_that_are_to_be_typed_are_whole_in_a_narrow_terminal(capsys, monkeypatch, topic, width):
     monkeypatch.setenv("COLUMNS", str(width))

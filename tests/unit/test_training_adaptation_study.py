@@ -149,12 +149,18 @@ def test_no_number_is_cut_in_a_narrow_terminal() -> None:
     )
     names = [f"a task with a long name, which is number {i}" for i in range(3)]
     result = dataclasses.replace(study.result, task_names=names, returns=study.result.returns - 0.0104)
-    text = io.StringIO()
-    show_study(Console(file=text, width=80), dataclasses.replace(study, result=result), {})
-    rows = text.getvalue().partition("worst first")[2]
-    assert "…" not in text.getvalue() and "number" in rows
-    for gain in study.gain_per_task:
-        assert short_number(gain - 0.0104, sign="+") in rows
+    study = dataclasses.replace(study, result=result)
+    for width in (80, 40, 20):
+        text = io.StringIO()
+        show_study(Console(file=text, width=width), study, {})
+        baselines, _, rows = text.getvalue().partition("worst first")
+        assert "…" not in text.getvalue() and "number" in rows
+        for gain in study.gain_per_task:
+            assert short_number(gain, sign="+") in rows
+        for name in study.baselines:  # names whole as well
+            gap, bounds = study.advantage(name)
+            numbers = short_number(study.per_task[name].mean()), with_interval(gap, bounds, sign="+")
+            assert all(word in baselines for word in (*numbers, "mismatched", "oracle"))
 
 
 def test_in_a_notebook_an_evaluation_is_a_table() -> None:

@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rich.console import Console
-from rich.measure import Measurement
 from rich.table import Table
 
 from metaroll.checks import described
 from metaroll.errors import UsageError, blame_input, counted
 from metaroll.lab.comparing.run_groups import compared_groups, scores_of
-from metaroll.lab.display.consoles import escape
+from metaroll.lab.display.consoles import escape, print_table, unwrapped_width
 from metaroll.lab.display.results import plain_table
 from metaroll.lab.results.group_comparison import compare_groups, summarize_group
 from metaroll.training.evaluation.html_table import in_notebook
@@ -52,9 +51,9 @@ class Comparison:
     def show(self, console: Console) -> None:
         """Print it."""
         table = self._table(narrow=False)
-        if Measurement.get(console, console.options.update_width(_ANY_WIDTH), table).maximum > console.width:
+        if unwrapped_width(console, table) > console.width:
             table = self._table(narrow=True)
-        console.print(table)
+        print_table(console, table)
         self._show_notes(console)
 
     def _show_notes(self, console: Console) -> None:

@@ -11,6 +11,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 from rich import markup
 from rich.cells import cell_len
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -21,15 +22,19 @@ __all__ = [
     "HelpShown",
     "escape",
     "make_console",
+    "print_table",
     "printable",
     "show_findings",
     "show_notes",
     "show_problem",
+    "unwrapped_width",
     "warning_line",
     "wrapped",
 ]
 
 _NOTEBOOK_COLUMNS = 80
+_ANY_WIDTH = 10_000
+"""More columns than any table needs."""
 _HANGING = 4
 _UNBROKEN = re.compile(
     r"(?:(?<=: )|(?<=see )|(?<=with )|(?<=, or )|(?<=  ))metaroll (?:(?![,.:;)] ).)*$"
@@ -166,6 +171,34 @@ def _at_words(text: Text, width: int) -> Text:
             part.rstrip()
         lines += [Text(" " * indent) + part for indent, part in zip(indents, parts, strict=True)]
     return Text("\n").join(lines)
+
+
+def unwrapped_width(console: Console, content: Table | str) -> int:
+    """Columns that ``content`` takes if nothing in it is wrapped."""
+    return _measured(console, content).maximum
+
+
+def _measured(console: Console, content: Any) -> Measurement:
+    return console.measure(content, options=console.options.update_width(_ANY_WIDTH))
+
+
+def print_table(console: Console, table: Table) -> None:
+    """Print a table of names and numbers, none of which is cut or broken, even in a narrow terminal or a pipe.
+
+    Text wraps between words, and not at all in a column with ``no_wrap``. A table that needs more columns than there
+    are is printed wider.
+    """
+    for column in table.columns:
+        cells = [_measured(console, cell) for cell in (column.header, *column.cells)]
+        column.min_width = max(cell.maximum if column.no_wrap else cell.minimum for cell in cells)
+        column.width = column.min_width
+    least = unwrapped_width(console, table)
+    if least > console.width:  # rich would make columns narrower than min_width, and leave some out
+        table.width = least
+    else:
+        for column in table.columns:
+            column.width = None
+    console.print(table, crop=False)
 
 
 def show_findings(console: Console, findings: Sequence[TaskCheck]) -> None:

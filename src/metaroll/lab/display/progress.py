@@ -13,12 +13,11 @@ from typing import Any, final
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
 from rich.live import Live
-from rich.measure import Measurement
 from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from metaroll.lab.display.consoles import escape, make_console
+from metaroll.lab.display.consoles import escape, make_console, unwrapped_width
 from metaroll.lab.display.timing import PhaseState, RunAmounts, RunTiming, duration
 from metaroll.training.run.views import TrainingView
 
@@ -30,7 +29,6 @@ _COLUMNS: tuple[str, ...] = ("epoch", "env steps", "steps/s", "updates/s", "befo
 _LEAVE_OUT = (("steps/s", "updates/s"), ("env steps",), ("before",))
 _WITHOUT_ADAPTATION = {"before": "in training", "after adaptation": "evaluation"}
 _STYLES = {"before": "yellow", "after adaptation": "bold green"}
-_ANY_WIDTH = 1000
 _LINE_SECONDS = 10.0
 """Seconds between two progress lines if nothing can be redrawn."""
 _SOON_SECONDS = 2.0
@@ -217,9 +215,9 @@ class TrainingDisplay(TrainingView):
 
     def _table(self) -> Group:
         left_out: set[str] = set()
-        table, roomy = self._rows_table(left_out), self._console.options.update_width(_ANY_WIDTH)
+        table = self._rows_table(left_out)
         for names in _LEAVE_OUT:
-            if Measurement.get(self._console, roomy, table).maximum <= self._console.width:
+            if unwrapped_width(self._console, table) <= self._console.width:
                 break
             left_out.update(names)
             table = self._rows_table(left_out)

@@ -13,7 +13,7 @@ from rich.panel import Panel
 from rich.table import Table
 
 from metaroll.errors import counted
-from metaroll.lab.display.consoles import escape
+from metaroll.lab.display.consoles import escape, print_table
 from metaroll.lab.display.timing import duration
 from metaroll.lab.figures.charts import REFERENCES, kind_of_tasks
 from metaroll.training.evaluation.adaptation_study import AdaptationStudy
@@ -42,7 +42,7 @@ _PANEL_EDGES = 4
 
 # -------------------------------------------------------------------------------------------------------------- tables
 def plain_table(*columns: str) -> Table:
-    """A table with names in the first column and numbers in the others, which are never cut: names wrap first."""
+    """A table with names in the first column and numbers in the others, which never wrap, for ``print_table``."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for position, column in enumerate(columns):
         table.add_column(column, justify="right" if position else "left", style="" if position else "cyan")
@@ -64,7 +64,8 @@ def show_study(console: Console, study: AdaptationStudy, success: Mapping[str, A
     for k, *numbers in zip(curve["shots"], curve["mean"], curve["low"], curve["high"], strict=True):
         table.add_row(str(k), with_interval(numbers[0], numbers[1:]))
     shot_unit = "rounds of exploration" if rounds else "exploration episodes"
-    console.print(f"[bold]k-shot curve[/]: adapted on the first k {shot_unit}, same test episodes", table, sep="\n")
+    console.print(f"[bold]k-shot curve[/]: adapted on the first k {shot_unit}, same test episodes")
+    print_table(console, table)
     table = plain_table("baseline", "return", "improvement by adaptation")
     for name in study.baselines:
         gap, bounds = study.advantage(name)
@@ -73,7 +74,8 @@ def show_study(console: Console, study: AdaptationStudy, success: Mapping[str, A
         table.add_row(f"{title}\n[dim]{meaning}[/]", mean, with_interval(gap, bounds, sign="+"))
     table.add_row("[bold]adapted[/]", f"[bold]{short_number(study.result.return_after)}[/]", "")
     title = f"[bold]baselines[/]: on the same test episodes, so that differences are paired; 95 % over {over}"
-    console.print(title, table, sep="\n")
+    console.print(title)
+    print_table(console, table)
     _show_success(console, study.result, success)
     _show_tasks(console, study)
 
@@ -114,7 +116,7 @@ def _show_tasks(console: Console, study: AdaptationStudy) -> None:
         gain = short_number(gains[i], sign="+")
         row = [*(short_number(columns[name][i]) for name in names), f"[bold red]{gain}[/]" if worse[i] else gain]
         table.add_row(escape(labels[i]), *row, *([] if rates is None else [f"{rates[i]:.2f}"]))
-    console.print(table)
+    print_table(console, table)
 
 
 def _task_cells(result: EvaluationResult) -> list[str]:

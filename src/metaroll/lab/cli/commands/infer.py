@@ -24,7 +24,7 @@ from metaroll.configs.inference import InferenceOptions, LoopOptions
 from metaroll.errors import UnknownNameError, UsageError, blame_input, command_text, counted, named_as
 from metaroll.inference.configs import EstimatorConfig
 from metaroll.lab.cli.options import Output, parse, parse_command, renamed_flags, unset, with_config
-from metaroll.lab.display.consoles import escape
+from metaroll.lab.display.consoles import escape, print_table
 from metaroll.lab.display.timing import about
 from metaroll.lab.results.inference_result import ONE_MORE_ROUND, PAGE
 
@@ -246,7 +246,7 @@ def _show(console: Console, result: Any, truth: Any = None) -> None:
     table = Table(title="parameters", title_justify="left")
     last = ("of prior", "true") if truth else ("90 %", "of prior")  # all of them would not fit into 80 columns
     for name in ("parameter", "prior", "nominal", "posterior", *last):
-        named = name == "parameter"  # in narrow terminals numbers wrap, names do not
+        named = name == "parameter"  # ranges wrap between numbers, names do not
         table.add_column(name, justify="left" if named else "right", no_wrap=named)
     for row in result.rows():
         share = f"{100 * row['share_of_prior_std']:.3g} %{'' if row['identified'] else ': little'}"
@@ -259,7 +259,7 @@ def _show(console: Console, result: Any, truth: Any = None) -> None:
             *((share, f"{truth[row['name']]:.4g}") if truth else (between, share)),
         ]
         table.add_row(*cells)
-    console.print(table)
+    print_table(console, table)
     if any(not row["identified"] for row in result.rows()):
         console.print(
             "of prior: the posterior's standard deviation relative to the prior's; above half, the data says little",

@@ -18,7 +18,7 @@ from rich.text import Text
 from metaroll.envs.lookup.family_names import FAMILY_NAMES
 from metaroll.errors import UsageError, command_text, unknown_name
 from metaroll.lab.cli.options import Output, parse_command, unset
-from metaroll.lab.display.consoles import escape, printable
+from metaroll.lab.display.consoles import escape, print_table, printable, unwrapped_width
 from metaroll.own_code import ENVIRONMENTS, declared
 from metaroll.training.algorithms.plugin_lookup import installed, refused
 from metaroll.training.algorithms.registry import (
@@ -39,9 +39,8 @@ __all__ = ["list_command"]
 _STATES = {"running": "cyan", "finished": "green", "interrupted": "yellow", "stopped": "", "damaged": "bold red"}
 _WIDE = 110
 """Columns of a terminal with room for the description of an environment beside its name."""
-_UNLIMITED = 10_000
-"""More columns than any table needs."""
-_TYPED = ("command", "name", "folder", "algorithm", "environment", "environments")
+_WHOLE = ("command", "name", "folder", "algorithm", "environment", "environments", "state", "sets", "tasks")
+"""Columns that are not wrapped: users type the names in them, and a run or number stays on one line."""
 _NUMBERS = ("obs", "act", "steps", "epochs", "sets", "return")
 
 _ABOUT = "Without a topic: your runs, and an overview of everything else. With --json: everything."
@@ -174,40 +173,31 @@ def _first_line(documented: Any) -> str:
 
 # ------------------------------------------------------------------------------------------------------------ tables
 def _table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:
-    """A table; names that users type are not wrapped, even in narrow terminals."""
+    """A table for ``print_table``."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for position, column in enumerate(columns):
         justify = "right" if column in _NUMBERS else "left"
         style = "" if position else "cyan"
-        table.add_column(column, justify=justify, style=style, overflow="fold", no_wrap=column in _TYPED)
+        table.add_column(column, justify=justify, style=style, overflow="fold", no_wrap=column in _WHOLE)
     for row in rows:
         table.add_row(*(escape(cell) if isinstance(cell, str) else cell for cell in row))
     return table
 
 
-def _width(console: Console, table: Table) -> int:
-    """Columns that a table takes if nothing in it is wrapped."""
-    return console.measure(table, options=console.options.update(max_width=_UNLIMITED)).maximum
-
-
-def _print_whole(console: Console, table: Table) -> None:
-    """Print a table at its full width, even in a pipe or a narrow terminal: users type the names in it."""
-    before = console.width
-    console.width = max(before, _width(console, table))
-    console.print(table)
-    console.width = before
-
-
 def _print_fitting(console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table without the last columns that do not fit into the terminal."""
     count = len(columns)
-    while count > 1 and _width(console, _table(columns[:count], (row[:count] for row in rows))) > console.width:
+    while (
+        count > 1 and unwrapped_width(console, _table(columns[:count], (row[:count] for row in rows))) > console.width
+    ):
         count -= 1
-    _print_whole(console, _table(columns[:count], (row[:count] for row in rows)))
+    print_table(console, _table(columns[:count], (row[:count] for row in rows)))
 
 
 def _show_algorithms(console: Console, entries: Entries) -> None:
-    console.print(_table(("name", "class", "description"), ([e["name"], e["class"], e["summary"]] for e in entries)))
+    print_table(
+        console, _table(("name", "class", "description"), ([e["name"], e["class"], e["summary"]] for e in entries))
+    )
 
 
 def _show_environments(console: Console, entries: Entries) -> None:
@@ -230,9 +220,10 @@ def _show_environments(console: Console, entries: Entries) -> None:
     table = _table(columns, rows)
     if not wide:
         table.columns[0].no_wrap, table.collapse_padding = False, True
-        table.columns[0].width = max(len(entry["name"]) for entry in entries)
-        table.columns[0].width += max(0, console.width - _width(console, table))
-    console.print(table)
+        names = max(len(entry["name"]) for entry in entries)
+        table.columns[0].max_width = names
+        table.columns[0].max_width = names + max(0, console.width - unwrapped_width(console, table))
+    print_table(console, table)
     problems: dict[str, list[str]] = {}
     for entry in entries:
         problems.setdefault(entry["problem"], []).append(entry["name"])
@@ -272,7 +263,7 @@ def _show_sizes(console: Console, entries: Entries) -> None:
 
 
 def _show_policies(console: Console, entries: Entries) -> None:
-    console.print(_table(("class", "description"), (list(entry.values()) for entry in entries)))
+    print_table(console, _table(("class", "description"), (list(entry.values()) for entry in entries)))
 
 
 def _show_overview(console: Console, folder: Path) -> None:
@@ -311,8 +302,8 @@ def _show_runs(console: Console, entries: Entries) -> None:
         names = [entry["folder"], entry["algo"] or "?", entry["env"] or "-"]
         rows.append((*names, epochs, state_text, "-" if value is None else short_number(value)))
     table = _table(("folder", "algorithm", "environment", "epochs", "state", "return"), rows)
-    if not console.is_terminal or _width(console, table) <= console.width:
-        _print_whole(console, table)  # in files and pipes a run stays on one line, which is easier to search
+    if not console.is_terminal or unwrapped_width(console, table) <= console.width:
+        print_table(console, table)  # in files and pipes a run stays on one line, which is easier to search
     else:  # two lines for each run, so that neither a folder nor a number is broken
         console.print()
         for folder, algo, env, epochs, state_text, value in rows:
