@@ -338,6 +338,8 @@ def test_one_run_per_seed(tmp_path, monkeypatch, capsys):
     # More epochs for all of them.
     assert main(["resume", "many", "--jobs", "1", "--epochs", "2", "--json"]) == 0
     assert [summary["epochs"] for summary in json.loads(capsys.readouterr().out)["runs"]] == [2, 2]
+    for command in ("evaluate", "report", "watch"):
+        assert "many is a group of runs" in (text := refusal(capsys, command, "many")) and "many/seed-4" in text
     assert "--from-epoch is for one run" in refusal(capsys, "resume", "many", "--from-epoch", "1")
     assert "--jobs is for a group of runs" in refusal(capsys, "resume", "many/seed-4", "--jobs", "2")
 

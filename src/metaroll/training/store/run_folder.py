@@ -7,7 +7,7 @@ import difflib
 import functools
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from metaroll.data.folders.kinds import (
     AGENT,
     CONFIG_FILE,
     EVALUATION_FILE,
+    GROUP,
     GROUP_FILE,
     LOCK_FILE,
     LOG_FILE,
@@ -153,17 +154,25 @@ def find_run(path: str | Path) -> Path:
             f"{folder / CONFIG_FILE} is missing, and a run cannot be built again without it: restore the file from a "
             "copy (a script with a LocalRunner continues its own run)"
         )
+    if folder.is_dir() and kind_of(folder) is GROUP:
+        what, begun = "is a group of runs, not one of them", _runs_in(folder)
+        named = f"name one: {_some(begun)}" if begun else f"none has begun: {command_text('resume', folder)}"
+        raise FileNotFoundError(f"{folder} {what}; {named}")
     near = list(dict.fromkeys(run for place in (folder, folder.parent, Path("runs")) for run in _runs_in(place)))
     begin = for_reader("metaroll.agent(...).learn()", "`metaroll train`")
-    more = f" and {len(near) - _MOST_NAMED} more" if len(near) > _MOST_NAMED else ""
-    listed = ", ".join(map(str, near[:_MOST_NAMED])) + more
-    hint = f"runs here: {listed}" if near else f"start one with {begin}"
+    hint = f"runs here: {_some(near)}" if near else f"start one with {begin}"
     alike = difflib.get_close_matches(folder.name, list(dict.fromkeys(run.name for run in near)), n=1)
     if alike and not folder.exists():
         hint = f"did you mean {str(next(run for run in near if run.name == alike[0]))!r}? {hint}"
     what = "is a file" if folder.is_file() else "does not exist"
     what = f"holds no {CONFIG_FILE}" if folder.is_dir() else what
     raise FileNotFoundError(f"{folder} is not a metaroll run directory ({what}); {hint}")
+
+
+def _some(runs: Sequence[Path]) -> str:
+    """The first of ``runs``, and how many more there are."""
+    more = f" and {len(runs) - _MOST_NAMED} more" if len(runs) > _MOST_NAMED else ""
+    return ", ".join(map(str, runs[:_MOST_NAMED])) + more
 
 
 def _runs_in(folder: Path) -> list[Path]:
