@@ -141,6 +141,14 @@ def test_load_says_what_it_would_import_and_takes_trust(foreign, tmp_path):
     assert executed(tmp_path) == [MODULE]
 
 
+def test_a_module_that_is_not_here_needs_its_folder_and_no_trust(foreign, code, capsys):
+    (code / f"{MODULE}.py").unlink()
+    for trust in ([], ["--trust"]):
+        assert main([*typed(COMMANDS[0], foreign), *trust]) == 2
+        err = " ".join(capsys.readouterr().err.split())
+        assert f"'{MODULE}'" in err and "the folder of " in err and "trust" not in err and "inspect" not in err
+
+
 def test_an_environment_that_is_given_needs_no_trust(foreign, tmp_path):
     agent = metaroll.load(foreign, f"{MODULE}:make")
     agent.learn(epochs=1, progress=False)

@@ -134,9 +134,12 @@ def _checked_module(what: str, name: str, module: str, files: Sequence[Path], fo
             f"{folder} names the {what} {name!r}, whose module {module!r} lies in that folder ({inside}): nothing "
             "inside a run is executed; if you wrote it, move it out of the folder"
         )
-    where = (
-        f"{module!r} ({files[-1]})" if files else f"{module!r}, which is not found here: run in the folder of its file"
-    )
+    where = f"{module!r} ({files[-1]})" if files else repr(module)
+    if not (allowed or files):  # nothing that could be trusted
+        raise UntrustedRunError(
+            f"{folder} names the {what} {name!r}, whose module {module!r} is not found here: run in the folder of its "
+            "file, or with that folder in PYTHONPATH"
+        )
     if not allowed:
         raise UntrustedRunError(
             f"{folder} was not made by this installation (or the module was elsewhere then), and its {what} "
