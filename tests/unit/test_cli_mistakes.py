@@ -164,6 +164,7 @@ ROWS = [
     Mistake("train ppo Pendulum-v1 --transport serial --num-workers 2", "--num-workers", "got 2", "--transport pr"),
     Mistake("train ppo Pendulum-v1 --randomize-param mm=1:2", "--randomize-param", "'mm'", "did you mean 'm'"),
     Mistake("train ppo Pendulum-v1 --config vary.yaml", "randomize_param in vary.yaml", "'mm'", "did you mean 'm'"),
+    Mistake("train sac Pendulum-v1 --jobs 3", "--jobs 3", "a group of runs", "--seeds N"),
     Mistake("train sac Pendulum-v1 --config seeds.yaml", "seeds in seeds.yaml", "a group of runs", "--seeds 3"),
     Mistake("train sac Pendulum-v1 --config command.yaml", "(in command.yaml)", "'command'", "Known"),
     Mistake("evaluate runs/ppo --num-episode 3", "--num-episode;", "did you mean", "--num-episodes?"),

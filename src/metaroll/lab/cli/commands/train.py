@@ -283,6 +283,8 @@ def _train(algo: str, name: str, flags: list[str]) -> None:
     with blame_input():
         config = experiments.resolve(algo, env, [*layers, (GIVEN, values)])
         experiments.require_at_least({"--seeds": files.seeds, "--jobs": files.jobs}, 1)
+        if files.jobs > 1 and files.seeds == 1:
+            raise UsageError(f"--jobs {files.jobs} is for a group of runs, and --seeds is 1: add --seeds N")
         seeds = range(config["run"]["seed"], config["run"]["seed"] + files.seeds)
         last = seeds[-1] if files.seeds > 1 else None
         folder = run_config.default_run_dir(algo, env, seeds[0], last) if files.out is None else _folder(files.out)
