@@ -21,7 +21,7 @@ from metaroll.lab.cli.main import main
 from metaroll.lab.cli.runs.group_display import GroupDisplay
 from metaroll.lab.display.consoles import make_console
 from metaroll.lab.display.progress import EvaluationDisplay, TrainingDisplay, short
-from metaroll.lab.display.timing import RunAmounts, RunTiming, about, duration, seconds_of
+from metaroll.lab.display.timing import RunAmounts, RunTiming, about, after_epoch, duration, seconds_of
 from metaroll.lab.display.view import ConsoleView
 from metaroll.learners.on_policy.ppo import PPO
 from metaroll.policies.gaussian import GaussianMLPPolicy
@@ -66,6 +66,14 @@ def play(terminal: bool, epochs: int = 2, width: int = 120) -> str:
 )
 def test_durations(seconds, text):
     assert duration(seconds) == text
+
+
+def test_an_agent_before_its_first_epoch_is_untrained():
+    assert [after_epoch(n) for n in (0, 1, 2)] == [
+        "before its first epoch: untrained",
+        "after 1 epoch",
+        "after 2 epochs",
+    ]
 
 
 def test_without_a_terminal_every_epoch_is_one_plain_line():

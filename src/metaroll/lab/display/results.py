@@ -14,7 +14,7 @@ from rich.table import Table
 
 from metaroll.errors import counted
 from metaroll.lab.display.consoles import escape, print_table
-from metaroll.lab.display.timing import duration
+from metaroll.lab.display.timing import after_epoch, duration
 from metaroll.lab.figures.charts import REFERENCES, kind_of_tasks
 from metaroll.training.evaluation.adaptation_study import AdaptationStudy
 from metaroll.training.evaluation.evaluation_result import EvaluationResult, PolicyEvaluation
@@ -191,9 +191,7 @@ def closing_panel(summary: Mapping[str, Any], places: Sequence[str]) -> Panel:
         lines.insert(0, f"[{style}]{escape(verdict['text'])}[/]")
     epoch = summary.get("epoch", summary.get("epochs"))
     if epoch is not None:
-        lines.append(
-            f"agent    after {counted(epoch, 'epoch')}" if epoch else "agent    before its first epoch: untrained"
-        )
+        lines.append(f"agent    {after_epoch(epoch)}")
     if "normalized_score" in summary:
         lines += [
             f"floor {short_number(summary['return_floor'])} (go to the origin)   "

@@ -11,7 +11,7 @@ from typing import Self
 
 from metaroll.errors import counted
 
-__all__ = ["PhaseState", "RunAmounts", "RunTiming", "about", "duration", "seconds_of"]
+__all__ = ["PhaseState", "RunAmounts", "RunTiming", "about", "after_epoch", "duration", "seconds_of"]
 
 _EPOCHS_REMEMBERED = 10
 _LEAST_SECONDS = 1.0
@@ -20,6 +20,11 @@ _SHORTEST_SHOWN = 0.5
 """Phases that take fewer seconds are not mentioned."""
 _DAY = 86400
 _BIG_UNITS = ((365.25 * _DAY, "year"), (_DAY, "day"), (3600, "hour"), (60, "minute"))
+
+
+def after_epoch(epoch: int) -> str:
+    """How long an agent that is shown has been trained: ``after 3 epochs``."""
+    return f"after {counted(epoch, 'epoch')}" if epoch else "before its first epoch: untrained"
 
 
 def duration(seconds: float) -> str:

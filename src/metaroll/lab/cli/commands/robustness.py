@@ -16,6 +16,7 @@ from rich.panel import Panel
 from metaroll.errors import DamagedFileError, UsageError, blame_input, counted, shortened
 from metaroll.lab.cli.options import AsTrained, Newest, Output, Switch, parse_command
 from metaroll.lab.display.consoles import escape
+from metaroll.lab.display.timing import after_epoch
 from metaroll.training.evaluation.numbers import with_interval
 from metaroll.training.store import run_folder
 from metaroll.training.store.run_values import adapts
@@ -167,7 +168,7 @@ def _panel(result: Any, epoch: int, files: Sequence[Path]) -> Panel:
     where = f"at each of {len(rows)} points" if len(rows) > 1 else "at one point"
     how = counted(episodes, "episode")
     method = " (95 % bootstrap)" if episodes > 1 else ""
-    lines.append(f"after {counted(epoch, 'epoch')}, {how} {where}{method}")
+    lines.append(f"{after_epoch(epoch)}, {how} {where}{method}")
     if result.note:
         lines.append(f"[yellow]{escape(result.note)}[/]")
     lines += [escape(str(path)) for path in files]

@@ -63,6 +63,7 @@ def watch(arguments: Sequence[str]) -> None:
     )
     names, args = parse_command(_WatchArguments, arguments, "metaroll watch RUN [options]", about, _MISSING)
     from metaroll.lab.display.json_output import print_json
+    from metaroll.lab.display.timing import after_epoch
     from metaroll.lab.figures.video import KINDS, default_kind, write_video
     from metaroll.training.session.experiments import require_at_least
 
@@ -84,7 +85,7 @@ def watch(arguments: Sequence[str]) -> None:
     for panel in panels:
         title = " | ".join(part for part in (panel["task"], panel["title"]) if part)
         console.print(f"{escape(title)}: return {short_number(panel['return'])}", soft_wrap=True)
-    console.print(f"after {counted(epoch, 'epoch')}; video {escape(str(path))}", soft_wrap=True)
+    console.print(f"{after_epoch(epoch)}; video {escape(str(path))}", soft_wrap=True)
     if progress := _progress(folder):
         console.print(progress, soft_wrap=True)
     if args.output.json:
