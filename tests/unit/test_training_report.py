@@ -187,6 +187,28 @@ def test_the_page_begins_with_the_verdict_and_tasks_have_their_values(tmp_path):
 
 
 @pytest.mark.usefixtures("empty_charts")
+@pytest.mark.parametrize("name", ["summary.json", "evaluation.json"])
+def test_numbers_of_two_evaluations_are_never_mixed(tmp_path, name):
+    write_pearl(tmp_path)  # logs intervals, tasks and episodes of another evaluation, after the same epoch
+    log = MetricsLog(tmp_path)
+    log.append(2, 3000, "MetaTest", {"share_worse": 0.5})
+    log.flush()
+    stored = {"return_before": -19.0, "return_after": -2.5, "epochs": 3, "epoch": 3}
+    write_json(tmp_path / name, stored)
+    text = page_of(tmp_path).text
+    assert "return after adaptation -2.5 return in the first episode -19 Curves" in text  # without intervals
+    for logged in ("[-10, -8]", "first-to-last", "made worse", "task 0", "Adapting to a new task"):
+        assert logged not in text
+    bounds = {"return_before_interval": [-21.0, -17.0], "change": 16.5}
+    write_json(tmp_path / name, {**stored, **bounds})
+    text = page_of(tmp_path).text
+    assert "return in the first episode -19 [-21, -17] first-to-last-episode difference 16.5 Does it" in text
+    returns = [[-1.0, -2.0], [-3.0, -5.0]]
+    write_json(tmp_path / name, {"return_mean": -2.75, "epochs": 3, "epoch": 3, "returns": returns})
+    assert "task 0 -1.5 -2 -1" in page_of(tmp_path).text  # of the stored returns
+
+
+@pytest.mark.usefixtures("empty_charts")
 def test_the_page_says_whether_it_adapts_or_averages(tmp_path):
     log = MetricsLog(tmp_path)
     for epoch in range(12):

@@ -79,7 +79,7 @@ def _in_training(facts: RunFacts) -> list[tuple[str, str, str, str]]:
 
 
 def _held_out(facts: RunFacts) -> list[tuple[str, str, str, str]]:
-    values = {**{row["metric"]: row["value"] for row in facts.newest()}, **facts.evaluation}
+    values = facts.numbers
     kind = tested_on(facts)
     against = (values.get("baselines") or {}).get("no adaptation") or {}
     verdict = values.get("verdict") or {}
@@ -113,10 +113,8 @@ def _share_worse(facts: RunFacts, verdict: Mapping[str, Any]) -> tuple[float, st
     without = f"without, by more than {LEAST_EFFECT}, {_PAIRED}"
     if verdict.get("n_tasks"):
         return len(verdict["failing_tasks"]) / verdict["n_tasks"], without
-    logged = {row["metric"]: row["value"] for row in facts.newest()}
-    values = facts.evaluation if "share_worse" in facts.evaluation else logged
-    paired = values is facts.evaluation or "return_unadapted" in values
-    return number_of(values.get("share_worse")), without if paired else f"before, {_UNPAIRED}"
+    paired = bool(facts.evaluation) or "return_unadapted" in facts.numbers
+    return number_of(facts.numbers.get("share_worse")), without if paired else f"before, {_UNPAIRED}"
 
 
 def _text(name: str, value: float) -> str:

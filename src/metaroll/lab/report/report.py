@@ -180,10 +180,9 @@ def _verdict(facts: RunFacts) -> str:
 
 def _key_numbers(facts: RunFacts) -> str:
     """The key numbers of the run."""
-    newest = {row["metric"]: row["value"] for row in facts.newest()}
-    values = {**newest, **facts.evaluation}
+    values = facts.numbers
     verdict = values.get("verdict") or {}
-    against = (facts.evaluation.get("baselines") or {}).get("no adaptation") or {}
+    against = (values.get("baselines") or {}).get("no adaptation") or {}
     cells: list[tuple[str, str, str]] = []
     for source, name in ((against, "advantage"), (verdict, "gain")):
         if name in source and not cells:
@@ -223,11 +222,10 @@ def _learning_curve(facts: RunFacts) -> str:
 
 def _adaptation_curve(facts: RunFacts) -> str:
     """Return of the first, second, ... episode in a new task."""
-    values = facts.evaluation
+    values = facts.numbers
     if not values.get("adaptation_curve"):
-        newest = {row["metric"]: row["value"] for row in facts.newest()}
-        names = itertools.takewhile(newest.__contains__, (f"return_episode_{i}" for i in itertools.count(1)))
-        mean = [newest[name] for name in names]
+        names = itertools.takewhile(values.__contains__, (f"return_episode_{i}" for i in itertools.count(1)))
+        mean = [values[name] for name in names]
         unknown = [math.nan] * len(mean)
         curve = {"episode": [*range(1, len(mean) + 1)], "mean": mean, "low": unknown, "high": unknown}
         values = {"adaptation_curve": {**curve, "num_exploration": len(mean) - 1}}
@@ -265,7 +263,7 @@ def _training_curves(facts: RunFacts) -> list[str]:
 
 def _task_table(facts: RunFacts) -> str:
     """A table with the numbers of each held-out task; empty if there are none."""
-    rows = [dict(row) for row in facts.evaluation.get("per_task") or []] or _tasks_in_metrics(facts)
+    rows = facts.tasks
     returns = facts.evaluation.get("returns")
     if not rows and isinstance(returns, list) and len(returns) > 1:
         per_task = [numbers_of(row) for row in returns]
@@ -301,13 +299,6 @@ def _task_table(facts: RunFacts) -> str:
 
 def _references(facts: RunFacts) -> dict[str, float]:
     return {label: number_of(facts.evaluation[name]) for name, label in REFERENCES.items() if name in facts.evaluation}
-
-
-def _tasks_in_metrics(facts: RunFacts) -> list[dict[str, Any]]:
-    tasks: dict[str, dict[str, Any]] = {}
-    for row in facts.newest(per_task=True):
-        tasks.setdefault(str(row["task"]), {"name": row["task"]})[row["metric"]] = row["value"]
-    return list(tasks.values())
 
 
 def _interval(values: Mapping[str, Any], name: str, bounds: str, shown: Any = number_text) -> str:
