@@ -21,7 +21,6 @@ from metaroll.lab.figures.charts import (
     Curve,
     adaptation_chart,
     learning_chart,
-    number_text,
     numbers_of,
     robustness_chart,
     series,
@@ -40,6 +39,7 @@ from metaroll.lab.report.page_parts import (
     percent,
     section,
     table,
+    with_bounds,
 )
 from metaroll.lab.runs.report_facts import RunFacts, named_protocol, read_facts
 from metaroll.training.evaluation.verdict import LEAST_EFFECT
@@ -186,14 +186,11 @@ def _key_numbers(facts: RunFacts) -> str:
     cells: list[tuple[str, str, str]] = []
     for source, name in ((against, "advantage"), (verdict, "gain")):
         if name in source and not cells:
-            gain = number_text(number_of(source[name]))
-            cells.append(("adaptation gain (paired)", gain, _interval(source, name, "")))
+            cells.append(("adaptation gain (paired)", *_with_interval(source, name)))
     if "oracle_share" in verdict:
-        share = percent(verdict["oracle_share"])
-        cells.append(("of the way to the oracle", share, _interval(verdict, "oracle_share", "", percent)))
+        cells.append(("of the way to the oracle", *_percent_with_interval(verdict, "oracle_share")))
     elif "normalized_score" in values:
-        score = number_text(number_of(values["normalized_score"]))
-        cells.append(("score between floor and oracle", score, _interval(values, "normalized_score", "")))
+        cells.append(("score between floor and oracle", *_with_interval(values, "normalized_score")))
     for name, label, bounds in (
         ("return_after", "return after adaptation", "return_after_interval"),
         ("return_before", "return in the first episode", "return_before_interval"),
@@ -202,11 +199,11 @@ def _key_numbers(facts: RunFacts) -> str:
     ):
         key = "gain" if name == "change" and name not in values else name  # its name in older runs
         if key in values:
-            cells.append((label, number_text(number_of(values[key])), _interval(values, key, bounds)))
+            cells.append((label, *_with_interval(values, key, bounds)))
     for name, label in (("success_rate", "success"), ("share_worse", "tasks that adapting made worse")):
         if values.get(name) is not None and (name == "success_rate" or against):
             bounds = {"success_rate": "success_interval", "share_worse": "share_worse_interval"}[name]
-            cells.append((label, percent(values[name]), _interval(values, name, bounds, percent)))
+            cells.append((label, *_percent_with_interval(values, name, bounds)))
     items = "".join(
         f"<div><dt>{html.escape(label)}</dt><dd>{number}<small>{more}</small></dd></div>"
         for label, number, more in cells
@@ -301,10 +298,19 @@ def _references(facts: RunFacts) -> dict[str, float]:
     return {label: number_of(facts.evaluation[name]) for name, label in REFERENCES.items() if name in facts.evaluation}
 
 
-def _interval(values: Mapping[str, Any], name: str, bounds: str, shown: Any = number_text) -> str:
-    pair = values.get(bounds) or [values.get(f"{name}_ci_low"), values.get(f"{name}_ci_high")]
-    low, high = (number_of(bound) for bound in pair)
-    return f"[{shown(low)}, {shown(high)}]" if math.isfinite(low) and math.isfinite(high) else ""
+def _with_interval(values: Mapping[str, Any], name: str, bounds: str = "") -> tuple[str, str]:
+    return with_bounds(values[name], *_bounds(values, name, bounds))
+
+
+def _percent_with_interval(values: Mapping[str, Any], name: str, bounds: str = "") -> tuple[str, str]:
+    low, high = _bounds(values, name, bounds)
+    known = math.isfinite(low) and math.isfinite(high)
+    return percent(values[name]), f"[{percent(low)}, {percent(high)}]" if known else ""
+
+
+def _bounds(values: Mapping[str, Any], name: str, bounds: str) -> tuple[float, float]:
+    low, high = values.get(bounds) or [values.get(f"{name}_ci_low"), values.get(f"{name}_ci_high")]
+    return number_of(low), number_of(high)
 
 
 def _cell(name: str, value: Any) -> str:
@@ -312,4 +318,4 @@ def _cell(name: str, value: Any) -> str:
         return "n/a"
     if isinstance(value, bool | np.bool_):
         return "yes" if value else "no"
-    return percent(value) if name == "success_rate" else number_text(number_of(value))
+    return percent(value) if name == "success_rate" else with_bounds(value)[0]
