@@ -129,7 +129,7 @@ def test_a_policy_that_does_not_adapt_is_watched_alone_even_while_it_trains(runs
         ),
         (["watch", "{runs}/pearl", "--num-tasks", "0"], "--num-tasks must be at least 1, got 0"),
         (["watch", "{runs}/pearl", "--fps", "0"], "fps must be from 0.1 to 240"),
-        (["watch", "{runs}/blind"], "bandit-5 cannot be drawn"),
+        (["watch", "{runs}/blind"], "bandit-5 has no pictures"),
         (["report"], "the folder of the run is missing"),
         (["report", "nowhere"], "nowhere is not a metaroll run directory"),
         (["report", "{runs}/pearl", "--out", "a.pdf"], "--out must end in .html or .htm, got 'a.pdf'"),
@@ -166,9 +166,9 @@ def test_report_of_what_cannot_be_drawn_says_so(runs, capsys):
     status, out, err = run(capsys, "report", str(runs / "blind"), "--json")
     found = json.loads(out)
     assert status == 0 and found["pictures"] == 0
-    assert "There are no pictures of the agent: bandit-5 cannot be drawn" in found["notes"][0]
+    assert "There are no pictures of the agent: bandit-5 has no pictures" in found["notes"][0]
     assert "no pictures" in err
-    assert "bandit-5 cannot be drawn" in (runs / "blind" / "report.html").read_text(encoding="utf-8")
+    assert "bandit-5 has no pictures" in (runs / "blind" / "report.html").read_text(encoding="utf-8")
     status, out, err = run(capsys, "report", str(runs / "blind"), "--no-pictures", "--json")
     assert (status, json.loads(out)["notes"], err.count("pictures")) == (0, [], 0)
 

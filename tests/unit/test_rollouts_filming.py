@@ -79,6 +79,15 @@ class Blind(Walk):
         super().__init__(None)
 
 
+class Picky(Walk):
+    """Declares pictures, and cannot be made where it is drawn."""
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        if render_mode is not None:
+            raise ValueError("no light")
+        super().__init__()
+
+
 class Forgetful(Walk):
     """Draws its noise from elsewhere than the seed."""
 
@@ -188,5 +197,7 @@ def test_what_cannot_be_filmed_says_why(make, message):
 
 def test_an_environment_without_pictures_is_refused_by_name():
     task = get_family("bandit-5").split(1, 1, seed=0)[1][0]
-    with pytest.raises(ValueError, match="bandit-5 cannot be drawn"):
+    with pytest.raises(ValueError, match=r"^bandit-5 has no pictures$"):
         drawing_env("bandit-5", task)
+    with pytest.raises(ValueError, match=r"^Picky cannot be drawn: no light$"):  # other errors keep their text
+        drawing_env(Picky)

@@ -100,7 +100,7 @@ def test_the_pictures_say_what_is_shown(tmp_path: Path, monkeypatch: pytest.Monk
     plot_adaptation_curve(example_result(), tmp_path / "a.png", references={"floor": -15.9})
     assert texts[:3] == [
         "Adapting to a new task",
-        "mean over 20 held-out tasks (2 repetitions each); bars: 95 % BCa bootstrap interval over tasks",
+        "mean over 20 held-out tasks (2 repetitions each); bars: 95 % bootstrap interval over tasks",
         "return (sum of rewards in an episode)",
     ]
     assert {"floor", "exploration episodes", "adapted episodes"} <= set(texts)

@@ -106,10 +106,12 @@ def test_a_run_that_is_training_has_a_page_from_its_metrics_alone(tmp_path):
     page = page_of(tmp_path, head={"epoch": "3 of 10 (running)"})
     assert "pearl on point-robot" in page.text and "3 of 10 (running)" in page.text
     # The newest evaluation: -5 after adaptation, with its interval.
-    assert "return after adaptation -5 [-6, -4]" in page.text
-    assert "task 0 -9 -3 6" in page.text and "first-to-last-episode difference 4 [3, 5]" in page.text
-    assert "first-to-last-episode difference, test tasks 4 [3, 5]" in page.text  # which this older run calls gain
-    assert "<task> & 1 -9 -11 -2" in page.text  # escaped in the file, as it is on the page
+    assert "return after adaptation -5.00 [-6.00, -4.00]" in page.text
+    assert "task 0 -9.00 -3.00 6.00" in page.text and "first-to-last-episode difference 4.00 [3.00, 5.00]" in page.text
+    assert (
+        "first-to-last-episode difference, test tasks 4.00 [3.00, 5.00]" in page.text
+    )  # which this older run calls gain
+    assert "<task> & 1 -9.00 -11.0 -2.00" in page.text  # escaped in the file, as it is on the page
     assert page.count("figure") == 3  # learning curve, adaptation curve, kl
 
 
@@ -143,11 +145,11 @@ def test_the_newest_evaluation_is_shown_with_its_study(tmp_path):
     write_json(tmp_path / "evaluation.json", {**common, **study, **numbers})
     page = page_of(tmp_path)
     assert "benchmark (environment) Meta-World" in page.text
-    assert "return after adaptation -3.5" in page.text and "success 25 %" in page.text
+    assert "return after adaptation -3.50" in page.text and "success 25 %" in page.text
     assert "no adaptation" in page.text and "oracle (has access to the task)" in page.text
-    assert "task 0 -9 -3 -7 4 no" in page.text  # against no adaptation, not the first episode
+    assert "task 0 -9.00 -3.00 -7.00 4.00 no" in page.text  # against no adaptation, not the first episode
     assert "worse: where it is below 0 by more than 1 % of the standard deviation of returns" in page.text
-    assert "adaptation gain (paired) 5 [4, 6]" in page.text
+    assert "adaptation gain (paired) 5.00 [4.00, 6.00]" in page.text
     assert "no adaptation" in page.text and page.text.index("adaptation gain") < page.text.index("return after adapt")
     log = MetricsLog(tmp_path)
     log.append(3, 4000, "train", {"kl": 0.1})
@@ -175,15 +177,41 @@ def test_the_page_begins_with_the_verdict_and_tasks_have_their_values(tmp_path):
     page = page_of(tmp_path)
     assert ("p", {"class": "verdict adapts"}) in page.tags
     sentence = page.text.index("adapts: +5 [4, 6]; fails on <1> task")
-    assert sentence < page.text.index("adaptation gain (paired) 5 [4, 6]") < page.text.index("return after adaptation")
+    assert (
+        sentence
+        < page.text.index("adaptation gain (paired) 5.00 [4.00, 6.00]")
+        < page.text.index("return after adaptation")
+    )
     assert "of the way to the oracle 72.3 % [60 %, 81 %]" in page.text and "score between" not in page.text
-    assert "task 1: velocity=1.5 -9 -4" in page.text
+    assert "task 1: velocity=1.5 -9.00 -4.00" in page.text
     assert "Return in each held-out task" in page.text and "velocity" in page.words  # the chart's axis
     del values["verdict"]
     write_json(tmp_path / "evaluation.json", {**values, "normalized_score": 0.4, "per_task": rows})
     page = page_of(tmp_path)
     assert not any(name == "verdict" for _, a in page.tags for name in (a.get("class") or "").split())
-    assert "score between floor and oracle 0.4" in page.text
+    assert "score between floor and oracle 0.400" in page.text
+
+
+@pytest.mark.usefixtures("empty_charts")
+@pytest.mark.parametrize("name", ["summary.json", "evaluation.json"])
+def test_numbers_of_two_evaluations_are_never_mixed(tmp_path, name):
+    write_pearl(tmp_path)  # logs intervals, tasks and episodes of another evaluation, after the same epoch
+    log = MetricsLog(tmp_path)
+    log.append(2, 3000, "MetaTest", {"share_worse": 0.5})
+    log.flush()
+    stored = {"return_before": -19.0, "return_after": -2.5, "epochs": 3, "epoch": 3}
+    write_json(tmp_path / name, stored)
+    text = page_of(tmp_path).text
+    assert "return after adaptation -2.50 return in the first episode -19.0 Curves" in text  # without intervals
+    for logged in ("[-10.0, -8.0]", "first-to-last", "made worse", "task 0", "Adapting to a new task"):
+        assert logged not in text
+    bounds = {"return_before_interval": [-21.0, -17.0], "change": 16.5}
+    write_json(tmp_path / name, {**stored, **bounds})
+    text = page_of(tmp_path).text
+    assert "return in the first episode -19.0 [-21.0, -17.0] first-to-last-episode difference 16.5 Does it" in text
+    returns = [[-1.0, -2.0], [-3.0, -5.0]]
+    write_json(tmp_path / name, {"return_mean": -2.75, "epochs": 3, "epoch": 3, "returns": returns})
+    assert "task 0 -1.50 -2.00 -1.00" in page_of(tmp_path).text  # of the stored returns
 
 
 @pytest.mark.usefixtures("empty_charts")
@@ -203,14 +231,14 @@ def test_the_page_says_whether_it_adapts_or_averages(tmp_path):
     page = page_of(tmp_path)
     assert "Does it adapt, or average?" in page.text
     for said in (
-        "KL of the inner step 0.5 mean of the last 10 epochs How far one inner step moves",
-        "cosine between task gradients 0.1 mean of the last 10 epochs",
-        "gain, training tasks 1 ",
+        "KL of the inner step 0.500 mean of the last 10 epochs How far one inner step moves",
+        "cosine between task gradients 0.100 mean of the last 10 epochs",
+        "gain, training tasks 1.00 ",
         "training tasks made worse 25 %",
-        "first-to-last-episode difference, test tasks 2 Return after adaptation minus the return in the first",
+        "first-to-last-episode difference, test tasks 2.00 Return after adaptation minus the return in the first",
         "different episodes, so it is not the gain from adaptation",
         "test tasks made worse 50 % Share of tasks with a lower return after adaptation than before",
-        "return after adaptation -7",  # not that of later training
+        "return after adaptation -7.00",  # not that of later training
     ):
         assert said in page.text, said
     assert "gain, test tasks" not in page.text
@@ -218,7 +246,10 @@ def test_the_page_says_whether_it_adapts_or_averages(tmp_path):
     values = {"return_before": -9.0, "return_after": -4.0, "epoch": 12, "verdict": verdict, "share_worse": 0.125}
     write_json(tmp_path / "evaluation.json", {**values, "baselines": {"no adaptation": NO_ADAPTATION}})
     text = page_of(tmp_path).text
-    assert "gain, held-out tasks 5 [4, 6] Return after adaptation minus the return without, in the same test" in text
+    assert (
+        "gain, held-out tasks 5.00 [4.00, 6.00] Return after adaptation minus the return without, in the same test"
+        in text
+    )
     assert "held-out tasks made worse 12.5 %" in text
     failing = [{"index": i, "task": f"task {i}"} for i in range(19)]
     write_json(
@@ -237,17 +268,19 @@ def test_an_evaluation_that_training_has_overtaken_is_not_shown_as_the_newest(tm
     write_pearl(tmp_path)  # evaluated after 3 epochs
     write_json(tmp_path / "evaluation.json", {"return_before": -9.0, "return_after": -1.25, "epoch": 2})
     text = page_of(tmp_path).text
-    assert "return after adaptation -5 [-6, -4]" in text and "-1.25" not in text
+    assert "return after adaptation -5.00 [-6.00, -4.00]" in text and "-1.25" not in text
     assert "evaluation after 2 epochs is left out: training has evaluated after 3" in text
     write_json(tmp_path / "evaluation.json", {"return_before": -9.0, "return_after": -1.25, "epoch": 6})
     write_json(tmp_path / "summary.json", {"return_before": -9.0, "return_after": -1.5, "epochs": 6, "seconds": 777.5})
     text = page_of(tmp_path).text  # continued from an earlier snapshot
-    assert "return after adaptation -5 [-6, -4]" in text and not any(old in text for old in ("-1.25", "-1.5", "777"))
+    assert "return after adaptation -5.00 [-6.00, -4.00]" in text and not any(
+        old in text for old in ("-1.25", "-1.50", "777")
+    )
     why = "stored evaluation after 6 epochs is left out: training has continued from an earlier snapshot"
     assert f"summary.json: the {why}" in text and f"evaluation.json: the {why}" in text
     write_json(tmp_path / "summary.json", {"return_before": -9.0, "return_after": -1.5, "epochs": 3})
     text = page_of(tmp_path).text  # the other one counts
-    assert f"evaluation.json: the {why}" in text and f"summary.json: the {why}" not in text and "-1.5" in text
+    assert f"evaluation.json: the {why}" in text and f"summary.json: the {why}" not in text and "-1.50" in text
     assert newest_evaluation({"epochs": 3, "a": 1}, {"epoch": 2}) == (3, {"epochs": 3, "a": 1})
     assert newest_evaluation({"epochs": 3}, {"epoch": 3, "b": 1}) == (3, {"epoch": 3, "b": 1})
 
@@ -266,12 +299,12 @@ def test_a_policy_that_does_not_adapt_has_no_adaptation_curve_but_its_robustness
         found = RobustnessMap(grid, values, nominal={"mass": 0.7}, training_range={"mass": (0.6, 0.9)})
         found.write(tmp_path / f"robustness-{'-'.join(grid)}")
     page = page_of(tmp_path)
-    assert "mean return 2 [1.5, 2.5]" in page.text
+    assert "mean return 2.00 [1.50, 2.50]" in page.text
     assert "Adapting" not in page.text
     assert "Return over mass and length" in page.text and "range in training" in page.text
     assert page.count("image") == 2  # the map's fields, and what their colors are
     assert "9.5" in page.words
-    assert "task 1 4 3 5" in page.text
+    assert "task 1 4.00 3.00 5.00" in page.text
 
 
 def test_damaged_files_are_named_and_the_rest_is_shown(tmp_path):
@@ -283,7 +316,7 @@ def test_damaged_files_are_named_and_the_rest_is_shown(tmp_path):
     for said in ("summary.json is left out", "config.yaml is left out", "the k-shot curve is left out"):
         assert said in page.text
     assert "the table of tasks is left out" in page.text and "There are no pictures: <why>" in page.text
-    assert "return after adaptation -1" in page.text
+    assert "return after adaptation -1.00" in page.text
     (tmp_path / "metrics.jsonl").write_text("{}\n")
     assert "metrics.jsonl: line 1: it is damaged" in page_of(tmp_path).text
 
@@ -472,7 +505,7 @@ def test_tasks_and_options_have_one_name_each(tmp_path, monkeypatch):
             write_json(tmp_path / "task_split.json", {"num_train": 2, "num_test": 2, "overlaps": overlaps})
         text = page_of(tmp_path).text
         assert f"mean over 2 {kind} tasks" in text and f"Mean returns in each {kind} task" in text
-        assert f"first-to-last-episode difference, {kind} tasks 4" in text
+        assert f"first-to-last-episode difference, {kind} tasks 4.00" in text
         plots.plot_learning_curve(tmp_path)
         assert charts[-1].explanation.startswith(f"mean over 2 {kind} tasks")
     (tmp_path / "task_split.json").write_text("{")

@@ -48,7 +48,6 @@ _NO_ADAPTATION, _MISMATCHED = "no adaptation", "mismatched context (another task
 REFERENCES = {"return_oracle": _ORACLE, "return_floor": _FLOOR}
 """Entries of a summary that are drawn as lines -> their labels."""
 _BASELINES = {"no adaptation": _NO_ADAPTATION, "random context": _MISMATCHED, "task oracle": _ORACLE}
-_METHODS = {"bca": "BCa bootstrap", "percentile": "percentile bootstrap"}
 Values = Mapping[str, Any]
 
 
@@ -273,9 +272,12 @@ def line_styles(names: Sequence[str]) -> dict[str, LineStyle]:
 
 
 def interval_text(values: Values, over: str = "tasks") -> str:
-    """A description of the intervals of a stored evaluation; over repetitions if the family has no other tasks."""
-    over = "repetitions" if values.get("all_tasks") else over
-    return f"95 % {_METHODS.get(values.get('interval_method', ''), 'bootstrap')} interval over {over}"
+    """A description of the intervals of an evaluation; over repetitions if the family has no other tasks.
+
+    It does not name the kind of bootstrap (``interval_method``): the files of a run do not hold it, and a chart has the
+    same text, whether it is drawn from these or from the evaluation itself.
+    """
+    return f"95 % bootstrap interval over {'repetitions' if values.get('all_tasks') else over}"
 
 
 def _tasks(count: int, kind: str) -> str:

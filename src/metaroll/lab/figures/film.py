@@ -13,6 +13,7 @@ import numpy as np
 
 from metaroll.checks import short_name
 from metaroll.data.step_sequence import StepSequence
+from metaroll.envs.base.batched_env import BatchedEnv
 from metaroll.envs.base.env_state import frames_per_second, render_mode_of
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.envs.mujoco.library import is_from_mujoco
@@ -95,6 +96,8 @@ def drawing_env(source: Any, update: EnvUpdate | None = None) -> Any:
     try:
         env = _made(source, update)
     except (ValueError, TypeError, gymnasium.error.Error) as error:
+        if _draws_nothing(source, update):
+            raise ValueError(f"{_name_of(source)} has no pictures") from error
         raise ValueError(f"{_name_of(source)} cannot be drawn: {error}") from error
     mode = render_mode_of(env)
     if mode != "rgb_array":
@@ -110,12 +113,28 @@ def drawing_env(source: Any, update: EnvUpdate | None = None) -> Any:
 
 def _made(source: Any, update: EnvUpdate | None) -> Any:
     if isinstance(update, SetTaskUpdate):
-        return SetTaskUpdate(EnvSource.of(update.env_type).drawable(), update.task, update.wrapper_constructor)()
-    if isinstance(update, NewEnvUpdate):
-        return EnvSource.of(update.env_constructor).drawable().make()
-    maker = update.env_constructor if isinstance(update, DomainParamUpdate) else None
-    env = EnvSource.of(source if maker is None else maker).drawable().make()
-    return env if update is None else update(env)
+        return SetTaskUpdate(_source(source, update).drawable(), update.task, update.wrapper_constructor)()
+    env = _source(source, update).drawable().make()
+    return env if update is None or isinstance(update, NewEnvUpdate) else update(env)
+
+
+def _source(source: Any, update: EnvUpdate | None) -> EnvSource:
+    """What makes the environment of ``update``, before it has its task."""
+    if isinstance(update, SetTaskUpdate):
+        return EnvSource.of(update.env_type)
+    maker = update.env_constructor if isinstance(update, NewEnvUpdate | DomainParamUpdate) else None
+    return EnvSource.of(source if maker is None else maker)
+
+
+def _draws_nothing(source: Any, update: EnvUpdate | None) -> bool:
+    """Whether the environment itself declares that there are no pictures of it."""
+    try:
+        env = _source(source, update).make()
+    except (ValueError, TypeError, gymnasium.error.Error):
+        return False  # it cannot be made at all
+    env.close()
+    declaring = inner_env(env)
+    return isinstance(declaring, BatchedEnv) and not declaring.metadata["render_modes"]
 
 
 def _try_out(env: Any, name: str) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from metaroll.lab.figures.charts import kind_of_tasks, number_text, series
-from metaroll.lab.report.page_parts import percent, section
+from metaroll.lab.figures.charts import kind_of_tasks, series
+from metaroll.lab.report.page_parts import percent, section, with_bounds
 from metaroll.lab.runs.report_facts import RunFacts
 from metaroll.training.evaluation.verdict import LEAST_EFFECT
 from metaroll.training.store.files import number_of
@@ -79,7 +79,7 @@ def _in_training(facts: RunFacts) -> list[tuple[str, str, str, str]]:
 
 
 def _held_out(facts: RunFacts) -> list[tuple[str, str, str, str]]:
-    values = {**{row["metric"]: row["value"] for row in facts.newest()}, **facts.evaluation}
+    values = facts.numbers
     kind = tested_on(facts)
     against = (values.get("baselines") or {}).get("no adaptation") or {}
     verdict = values.get("verdict") or {}
@@ -91,12 +91,11 @@ def _held_out(facts: RunFacts) -> list[tuple[str, str, str, str]]:
         paired = False
     cells = []
     if math.isfinite(gain):
-        bounds = f"[{number_text(low)}, {number_text(high)}]" if math.isfinite(low) and math.isfinite(high) else ""
         new = ": what adaptation is worth in tasks that were not trained on" if kind == "held-out" else ""
         label, meaning = "gain", f"Return after adaptation minus the return without, {_PAIRED}{new}."
         if not paired:  # of older runs, too, which call it gain
             label, meaning = "first-to-last-episode difference", _DIFFERENCE
-        cells.append((f"{label}, {kind} tasks", number_text(gain), bounds, meaning))
+        cells.append((f"{label}, {kind} tasks", *with_bounds(gain, low, high), meaning))
     share, against_what = _share_worse(facts, verdict)
     if math.isfinite(share):
         meaning = f"Share of tasks with a lower return after adaptation than {against_what}."
@@ -113,11 +112,9 @@ def _share_worse(facts: RunFacts, verdict: Mapping[str, Any]) -> tuple[float, st
     without = f"without, by more than {LEAST_EFFECT}, {_PAIRED}"
     if verdict.get("n_tasks"):
         return len(verdict["failing_tasks"]) / verdict["n_tasks"], without
-    logged = {row["metric"]: row["value"] for row in facts.newest()}
-    values = facts.evaluation if "share_worse" in facts.evaluation else logged
-    paired = values is facts.evaluation or "return_unadapted" in values
-    return number_of(values.get("share_worse")), without if paired else f"before, {_UNPAIRED}"
+    paired = bool(facts.evaluation) or "return_unadapted" in facts.numbers
+    return number_of(facts.numbers.get("share_worse")), without if paired else f"before, {_UNPAIRED}"
 
 
 def _text(name: str, value: float) -> str:
-    return percent(value) if name == "share_worse" else number_text(value)
+    return percent(value) if name == "share_worse" else with_bounds(value)[0]

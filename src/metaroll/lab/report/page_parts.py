@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import itertools
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from metaroll.envs.base.canvas import png_bytes
 from metaroll.lab.figures.charts import Chart, Field
 from metaroll.lab.figures.plots import svg
 from metaroll.training.evaluation.html_table import table
+from metaroll.training.evaluation.numbers import with_interval
 from metaroll.training.store.files import number_of, to_plain
 
 __all__ = [
@@ -30,6 +32,7 @@ __all__ = [
     "section",
     "table",
     "text_of",
+    "with_bounds",
 ]
 
 _STYLE = Path(__file__).with_name("report.css").read_text("utf-8")
@@ -109,6 +112,14 @@ def figure(chart: Chart | Field) -> str:
     picture, explanation = svg(chart)
     more = f"<span>{html.escape(explanation)}</span>" if explanation else ""
     return f"<figure><figcaption><strong>{html.escape(chart.title)}</strong>{more}</figcaption>{picture}</figure>"
+
+
+def with_bounds(value: Any, low: Any = None, high: Any = None) -> tuple[str, str]:
+    """A number and its interval, in the format of the terminal; the interval is empty if it is not known."""
+    if math.isnan(number_of(value)):
+        return "n/a", ""
+    number, _, bounds = with_interval(number_of(value), [number_of(low), number_of(high)]).partition(" ")
+    return number, bounds
 
 
 def percent(value: Any) -> str:

@@ -21,7 +21,6 @@ from metaroll.lab.figures.charts import (
     Curve,
     adaptation_chart,
     learning_chart,
-    number_text,
     numbers_of,
     robustness_chart,
     series,
@@ -40,6 +39,7 @@ from metaroll.lab.report.page_parts import (
     percent,
     section,
     table,
+    with_bounds,
 )
 from metaroll.lab.runs.report_facts import RunFacts, named_protocol, read_facts
 from metaroll.training.evaluation.verdict import LEAST_EFFECT
@@ -180,21 +180,17 @@ def _verdict(facts: RunFacts) -> str:
 
 def _key_numbers(facts: RunFacts) -> str:
     """The key numbers of the run."""
-    newest = {row["metric"]: row["value"] for row in facts.newest()}
-    values = {**newest, **facts.evaluation}
+    values = facts.numbers
     verdict = values.get("verdict") or {}
-    against = (facts.evaluation.get("baselines") or {}).get("no adaptation") or {}
+    against = (values.get("baselines") or {}).get("no adaptation") or {}
     cells: list[tuple[str, str, str]] = []
     for source, name in ((against, "advantage"), (verdict, "gain")):
         if name in source and not cells:
-            gain = number_text(number_of(source[name]))
-            cells.append(("adaptation gain (paired)", gain, _interval(source, name, "")))
+            cells.append(("adaptation gain (paired)", *_with_interval(source, name)))
     if "oracle_share" in verdict:
-        share = percent(verdict["oracle_share"])
-        cells.append(("of the way to the oracle", share, _interval(verdict, "oracle_share", "", percent)))
+        cells.append(("of the way to the oracle", *_percent_with_interval(verdict, "oracle_share")))
     elif "normalized_score" in values:
-        score = number_text(number_of(values["normalized_score"]))
-        cells.append(("score between floor and oracle", score, _interval(values, "normalized_score", "")))
+        cells.append(("score between floor and oracle", *_with_interval(values, "normalized_score")))
     for name, label, bounds in (
         ("return_after", "return after adaptation", "return_after_interval"),
         ("return_before", "return in the first episode", "return_before_interval"),
@@ -203,11 +199,11 @@ def _key_numbers(facts: RunFacts) -> str:
     ):
         key = "gain" if name == "change" and name not in values else name  # its name in older runs
         if key in values:
-            cells.append((label, number_text(number_of(values[key])), _interval(values, key, bounds)))
+            cells.append((label, *_with_interval(values, key, bounds)))
     for name, label in (("success_rate", "success"), ("share_worse", "tasks that adapting made worse")):
         if values.get(name) is not None and (name == "success_rate" or against):
             bounds = {"success_rate": "success_interval", "share_worse": "share_worse_interval"}[name]
-            cells.append((label, percent(values[name]), _interval(values, name, bounds, percent)))
+            cells.append((label, *_percent_with_interval(values, name, bounds)))
     items = "".join(
         f"<div><dt>{html.escape(label)}</dt><dd>{number}<small>{more}</small></dd></div>"
         for label, number, more in cells
@@ -223,11 +219,10 @@ def _learning_curve(facts: RunFacts) -> str:
 
 def _adaptation_curve(facts: RunFacts) -> str:
     """Return of the first, second, ... episode in a new task."""
-    values = facts.evaluation
+    values = facts.numbers
     if not values.get("adaptation_curve"):
-        newest = {row["metric"]: row["value"] for row in facts.newest()}
-        names = itertools.takewhile(newest.__contains__, (f"return_episode_{i}" for i in itertools.count(1)))
-        mean = [newest[name] for name in names]
+        names = itertools.takewhile(values.__contains__, (f"return_episode_{i}" for i in itertools.count(1)))
+        mean = [values[name] for name in names]
         unknown = [math.nan] * len(mean)
         curve = {"episode": [*range(1, len(mean) + 1)], "mean": mean, "low": unknown, "high": unknown}
         values = {"adaptation_curve": {**curve, "num_exploration": len(mean) - 1}}
@@ -265,7 +260,7 @@ def _training_curves(facts: RunFacts) -> list[str]:
 
 def _task_table(facts: RunFacts) -> str:
     """A table with the numbers of each held-out task; empty if there are none."""
-    rows = [dict(row) for row in facts.evaluation.get("per_task") or []] or _tasks_in_metrics(facts)
+    rows = facts.tasks
     returns = facts.evaluation.get("returns")
     if not rows and isinstance(returns, list) and len(returns) > 1:
         per_task = [numbers_of(row) for row in returns]
@@ -303,17 +298,19 @@ def _references(facts: RunFacts) -> dict[str, float]:
     return {label: number_of(facts.evaluation[name]) for name, label in REFERENCES.items() if name in facts.evaluation}
 
 
-def _tasks_in_metrics(facts: RunFacts) -> list[dict[str, Any]]:
-    tasks: dict[str, dict[str, Any]] = {}
-    for row in facts.newest(per_task=True):
-        tasks.setdefault(str(row["task"]), {"name": row["task"]})[row["metric"]] = row["value"]
-    return list(tasks.values())
+def _with_interval(values: Mapping[str, Any], name: str, bounds: str = "") -> tuple[str, str]:
+    return with_bounds(values[name], *_bounds(values, name, bounds))
 
 
-def _interval(values: Mapping[str, Any], name: str, bounds: str, shown: Any = number_text) -> str:
-    pair = values.get(bounds) or [values.get(f"{name}_ci_low"), values.get(f"{name}_ci_high")]
-    low, high = (number_of(bound) for bound in pair)
-    return f"[{shown(low)}, {shown(high)}]" if math.isfinite(low) and math.isfinite(high) else ""
+def _percent_with_interval(values: Mapping[str, Any], name: str, bounds: str = "") -> tuple[str, str]:
+    low, high = _bounds(values, name, bounds)
+    known = math.isfinite(low) and math.isfinite(high)
+    return percent(values[name]), f"[{percent(low)}, {percent(high)}]" if known else ""
+
+
+def _bounds(values: Mapping[str, Any], name: str, bounds: str) -> tuple[float, float]:
+    low, high = values.get(bounds) or [values.get(f"{name}_ci_low"), values.get(f"{name}_ci_high")]
+    return number_of(low), number_of(high)
 
 
 def _cell(name: str, value: Any) -> str:
@@ -321,4 +318,4 @@ def _cell(name: str, value: Any) -> str:
         return "n/a"
     if isinstance(value, bool | np.bool_):
         return "yes" if value else "no"
-    return percent(value) if name == "success_rate" else number_text(number_of(value))
+    return percent(value) if name == "success_rate" else with_bounds(value)[0]

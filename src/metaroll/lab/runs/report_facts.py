@@ -58,10 +58,29 @@ class RunFacts:
             return "return_after" in self.evaluation
         return any(row["metric"] == "return_after" for row in self.metrics)
 
-    def newest(self, per_task: bool = False) -> list[dict[str, Any]]:
-        """Metrics of the newest evaluation, pooled or per task."""
-        rows = [row for row in self.metrics if row["phase"] == self.phase and (row["task"] is not None) == per_task]
-        return [row for row in rows if row["iteration"] == rows[-1]["iteration"]]
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """The newest evaluation: what is stored of it, or else the pooled metrics that training logged.
+
+        Never both. Training logs other episodes than those of a stored evaluation, so a logged interval may not even
+        contain a stored mean.
+        """
+        return self.evaluation or {row["metric"]: row["value"] for row in self._logged(per_task=False)}
+
+    @property
+    def tasks(self) -> list[dict[str, Any]]:
+        """A row of numbers for each task of the same evaluation as ``numbers``; empty without any."""
+        if self.evaluation:
+            return [dict(row) for row in self.evaluation.get("per_task") or []]
+        tasks: dict[str, dict[str, Any]] = {}
+        for row in self._logged(per_task=True):
+            tasks.setdefault(str(row["task"]), {"name": row["task"]})[row["metric"]] = row["value"]
+        return list(tasks.values())
+
+    def _logged(self, per_task: bool) -> list[dict[str, Any]]:
+        rows = [row for row in self.metrics if row["phase"] == self.phase]
+        newest = [row for row in rows if row["iteration"] == rows[-1]["iteration"]]
+        return [row for row in newest if (row["task"] is not None) == per_task]
 
 
 def read_facts(folder: str | Path) -> RunFacts:
