@@ -82,11 +82,11 @@ def foreign_in(folder: str | Path, layout: Layout) -> list[str]:
     return foreign
 
 
-def named_some(paths: Collection[str]) -> str:
+def named_some(paths: Collection[str | Path], most: int = _MOST_NAMED) -> str:
     """The first of ``paths``, and how many more there are."""
-    listed = list(paths)
-    more = f" and {len(listed) - _MOST_NAMED} more" if len(listed) > _MOST_NAMED else ""
-    return ", ".join(listed[:_MOST_NAMED]) + more
+    listed = list(map(str, paths))
+    more = f" and {len(listed) - most} more" if len(listed) > most else ""
+    return ", ".join(listed[:most]) + more
 
 
 # -- removing ----------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import difflib
 import functools
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -156,23 +156,21 @@ def find_run(path: str | Path) -> Path:
         )
     if folder.is_dir() and kind_of(folder) is GROUP:
         what, begun = "is a group of runs, not one of them", _runs_in(folder)
-        named = f"name one: {_some(begun)}" if begun else f"none has begun: {command_text('resume', folder)}"
+        named = (
+            f"name one: {named_some(begun, _MOST_NAMED)}"
+            if begun
+            else f"none has begun: {command_text('resume', folder)}"
+        )
         raise FileNotFoundError(f"{folder} {what}; {named}")
     near = list(dict.fromkeys(run for place in (folder, folder.parent, Path("runs")) for run in _runs_in(place)))
     begin = for_reader("metaroll.agent(...).learn()", "`metaroll train`")
-    hint = f"runs here: {_some(near)}" if near else f"start one with {begin}"
+    hint = f"runs here: {named_some(near, _MOST_NAMED)}" if near else f"start one with {begin}"
     alike = difflib.get_close_matches(folder.name, list(dict.fromkeys(run.name for run in near)), n=1)
     if alike and not folder.exists():
         hint = f"did you mean {str(next(run for run in near if run.name == alike[0]))!r}? {hint}"
     what = "is a file" if folder.is_file() else "does not exist"
     what = f"holds no {CONFIG_FILE}" if folder.is_dir() else what
     raise FileNotFoundError(f"{folder} is not a metaroll run directory ({what}); {hint}")
-
-
-def _some(runs: Sequence[Path]) -> str:
-    """The first of ``runs``, and how many more there are."""
-    more = f" and {len(runs) - _MOST_NAMED} more" if len(runs) > _MOST_NAMED else ""
-    return ", ".join(map(str, runs[:_MOST_NAMED])) + more
 
 
 def _runs_in(folder: Path) -> list[Path]:
