@@ -282,6 +282,10 @@ def test_an_interrupted_run_that_was_evaluated_as_in_training_is_comparable(runs
     assert main(compared) == 0
     evaluated(one, [6.0, 8.0], **{**chosen, "adaptation_rounds": 3}, seed=4, **as_trained)
     assert "--adaptation-rounds is 3 in" in refusal(capsys, *compared)
+    # Trained with posterior sampling, which has no rounds, and evaluated without.
+    without = {"trained": {"training_protocol": {"adapt_from": "last"}}}
+    evaluated(one, [6.0, 8.0], **{**chosen, "adaptation_rounds": 3}, seed=4, **without)
+    assert "--adaptation-rounds is 3 in" in refusal(capsys, *compared)
 
 
 def test_repetitions_of_a_final_evaluation_are_those_that_it_had(runs, capsys):

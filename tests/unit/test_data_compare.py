@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections import namedtuple
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,12 +59,15 @@ def test_two_values_that_differ_never_read_the_same() -> None:
     other = wide.copy()
     other[1, 7] = 1
     keys = dict.fromkeys("abcdef", 1)
+    One, Two = namedtuple("P", "a b"), namedtuple("P", "c d")
     nans = np.array([0x7FF8000000000000, 0x7FF8000000000001], dtype=np.uint64).view(np.float64)
     for a, b, text in (
         (wide, other, "x: first at entry [1, 7]: 0.0 and 1.0 (1 of 33 values differ)"),
         (torch.tensor(wide), torch.tensor(other), "x: first at entry [1, 7]: 0.0 and 1.0 (1 of 33 values differ)"),
         (nans[:1], nans[1:], "x: first at entry 0: nan and nan, of other bits (1 of 1 values differ)"),
         (np.array([None, {"k": 1}]), np.array([None, {"k": 2}]), "x[1]['k']: 1 and 2"),
+        (np.array(1.0), np.array(2.0), "x: 1.0 and 2.0"),
+        (One(1, 2), Two(1, 2), "x: ('a', 'b') and ('c', 'd')"),
         (keys, {**keys, "g": 1}, "x: has entries in one case only: ['g']"),
         ([*long, {"k": "s"}], [*long, {"k": "t"}], "x[8]['k']: 's' and 't'"),
         (long, [*long, 1], "x: 8 entries and 9 entries"),

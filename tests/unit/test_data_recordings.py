@@ -623,6 +623,17 @@ def test_a_reader_that_a_writer_overtakes_reads_again(tmp_path: Path, at_second_
     assert [r.rewards[0] * 3 for r in load_rollouts(tmp_path)] == [5, 6] and len(paths) == 4
 
 
+def test_a_reader_of_a_folder_without_rollouts_sees_no_half_of_the_first_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def half(folder: Path) -> list[Path]:
+        monkeypatch.undo()
+        return save_rollouts([make(5), make(6)], folder)[:1]
+
+    monkeypatch.setattr(recordings, "recordings_in", half)
+    assert [r.rewards[0] * 3 for r in load_rollouts(tmp_path)] == [5, 6]
+
+
 def test_one_rollout_is_read_again_where_its_file_was_moved_meanwhile(tmp_path: Path, at_second_read: Any) -> None:
     save_rollouts([make(0), make(1)], tmp_path / "other")
     new = tmp_path / ".metaroll-new"

@@ -128,8 +128,11 @@ def tree_difference(a: Any, b: Any, path: str = "", exact: bool = True) -> str |
         difference = _first(((f"{path}[{place}]", a[place], b[place]) for place in range(len(a))), exact)
     else:
         return _leaf_difference(a, b, path)
-    if difference is None and exact:  # the entries agree, in a list and a tuple
-        return _at(path, f"{described(a)} and {described(b)}")
+    if difference is None and exact:  # the entries agree, in a list and a tuple, or in tuples of other names
+        first, second = described(a), described(b)
+        if first == second:
+            first, second = (str(getattr(value, "_fields", type(value))) for value in (a, b))
+        return _at(path, f"{first} and {second}")
     return difference
 
 
@@ -175,8 +178,11 @@ def _array_difference(a: Any, b: Any, path: str) -> str:
     place = [int(index) for index in np.unravel_index(first, a.shape)]
     if a.dtype.hasobject:
         return str(tree_difference(one[first], two[first], f"{path}{place}"))
-    where = f"first at entry {place[0] if len(place) == 1 else place}: "
-    return _at(path, f"{where}{_two_texts(one[first], two[first])} ({len(differ)} of {one.size} values differ)")
+    texts = _two_texts(one[first], two[first])
+    if not place:
+        return _at(path, texts)
+    where = f"first at entry {place[0] if len(place) == 1 else place}"
+    return _at(path, f"{where}: {texts} ({len(differ)} of {one.size} values differ)")
 
 
 def _two_texts(a: Any, b: Any) -> str:

@@ -161,6 +161,8 @@ def _state(folder: Path, layout: Layout, name: str | None) -> _State:
 
 def _is_replaced(before: _State, after: _State) -> bool:
     """Whether a set has been replaced in between; a file that was added to it does not matter to who has read it."""
+    if not before:  # the first set of the folder
+        return bool(after)
     changed = any(after.get(name) != status for name, status in before.items())
     return changed or (NEW_LIST in after and NEW_LIST not in before)
 

@@ -348,7 +348,7 @@ def _settings(
     def changed(name: str) -> bool:
         if name not in trained or name == "repetitions":  # the final evaluation of the demo has more of them
             return True
-        left_to_algorithm = trained[name] is None and name not in trained_protocol
+        left_to_algorithm = trained[name] is None and not trained_protocol
         return not left_to_algorithm and trained_protocol.get(name) != protocol[name]
 
     return {**trained, **{name: value for name, value in protocol.items() if changed(name)}}
