@@ -46,7 +46,7 @@ def test_the_points_bars_and_baselines_are_those_of_the_study(tmp_path: Path, dr
     levels = {line.get_label(): line.get_ydata()[0] for line in drawn[0].lines if len(line.get_xdata()) == 2}
     assert levels["oracle (has access to the task)"] == pytest.approx(-5.2)
     assert levels["mismatched context (another task's data)"] == pytest.approx(study.k_shot_curve["mean"][0] - 2.0)
-    assert "mean over 6 held-out tasks (2 repetitions each); bars: 95 % percentile bootstrap interval over tasks" in [
+    assert "mean over 6 held-out tasks (2 repetitions each); bars: 95 % bootstrap interval over tasks" in [
         text.get_text() for text in drawn[0].texts
     ]
 
