@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -404,6 +405,38 @@ def test_files_of_others_in_snapshots_outlive_them(tmp_path: Path) -> None:
     assert list(snapshots_of(tmp_path)) == [4] and load_snapshot(tmp_path).tree("algorithm")["epochs"] == 4
     kept = sorted(path.name for path in tmp_path.rglob("notes-*"))
     assert kept == ["notes-1.txt", "notes-2.txt", "notes-2.txt", "notes-3.txt", "notes-3.txt"]
+
+
+@pytest.mark.parametrize("name", ["summary.json", "evaluation.json"])
+def test_a_result_that_cannot_be_read_now_ends_a_resume_before_it_changes_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """It could be of training that is left, and count again later."""
+    snapshotter = Snapshotter(tmp_path, "all")
+    for k in (1, 2):
+        write(snapshotter, k)
+    RunStore(tmp_path, "all").continue_from(load_snapshot(tmp_path), tmp_path, False, None)  # as runs do
+    (tmp_path / name).write_text('{"epochs": 2, "epoch": 2}')
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    opened = os.open
+
+    def refuse(path: Any, *arguments: Any, **options: Any) -> int:
+        if os.fspath(path) == str(tmp_path / name):
+            raise PermissionError(errno.EACCES, "Permission denied", os.fspath(path))
+        return opened(path, *arguments, **options)
+
+    store = RunStore(tmp_path, "all")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", refuse)
+        for attempt in (
+            lambda: store.continue_from(load_snapshot(tmp_path, 1), tmp_path, False, None),
+            lambda: store.begin(True, None),
+        ):
+            with pytest.raises(PermissionError, match=name):
+                attempt()
+            assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+    store.continue_from(load_snapshot(tmp_path, 1), tmp_path, False, None)
+    assert (tmp_path / f"{name}.abandoned").exists() and not (tmp_path / name).exists()
 
 
 def test_a_run_that_is_overwritten_loses_what_we_wrote_and_nothing_else(tmp_path: Path) -> None:

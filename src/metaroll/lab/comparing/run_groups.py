@@ -36,6 +36,7 @@ _OF_ONE_RUN = (
 # Packages that change what is measured, not only its speed or last bits.
 _PACKAGES = ("metaroll", "gymnasium", "mujoco", "metaworld")
 _HINT = "they are not comparable; {} all of them in the same way, or leave some out"
+_PHASE = {"return_after": "MetaTest", "return_mean": "Evaluation"}
 _WHAT = {"return_after": "return after adaptation", "return_mean": "return of a policy that does not adapt"}
 
 
@@ -256,66 +257,88 @@ def _read(folder: Path, source: Path, curves: bool) -> RunScores:
 
 def _scores(folder: Path, source: Path, curves: bool) -> RunScores:
     config, report, summary = run_folder.read_config(folder), read_run(folder), read_summary(folder)
-    evaluation = {} if curves else read_evaluation(folder)
     if report.problem:
         raise UsageError(f"{folder} is damaged: {report.problem}; or leave it out")
-    phase, metric = ("MetaTest", "return_after") if adapts(config) else ("Evaluation", "return_mean")
+    metric = "return_after" if adapts(config) else "return_mean"
+    evaluation = {} if curves else read_evaluation(folder)
+    newest, curve, tasks, trained = _evaluations(folder, metric, summary, evaluation, report.epochs_done)
+    if not curve:
+        raise _no_evaluation(folder, config, curves)
+    unfinished = ""
+    if report.state not in ("finished", "stopped"):
+        unfinished = f"{folder} ({report.state}, {report.epochs_done} of {report.epochs_total} epochs)"
+    limit = config["algorithm"]["max_steps"]
+    protocol, trained_protocol = _protocol(newest, limit), _trained_protocol(newest, summary, limit)
+    rewards = {"return_reward_key": newest["reward_key"]} if "reward_key" in newest else {}
+    config["evaluation"] = _settings(config["evaluation"], protocol, trained_protocol) | rewards
+    provenance = _provenance(config, metric, newest, summary, len(tasks))
+    numbers = (*curve[-1], tuple(tasks), np.array(curve, dtype=float), training_curve(trained))
+    return RunScores(folder, source, config, metric, *numbers, unfinished, provenance, protocol)
+
+
+def _evaluations(
+    folder: Path, metric: str, summary: Mapping[str, Any], evaluation: Mapping[str, Any], epochs_done: int
+) -> tuple[Mapping[str, Any], list[tuple[float, float]], list[float], list[dict[str, Any]]]:
+    """What is known of the evaluations of a run.
+
+    Returns:
+        The newest one if it is stored, otherwise empty; steps and score of all; scores of the newest in its tasks;
+        numbers of training.
+    """
     try:
-        rows, trained = read_metrics(folder, phase=phase, metric=metric), read_metrics(folder, phase="train")
+        rows, trained = read_metrics(folder, phase=_PHASE[metric], metric=metric), read_metrics(folder, phase="train")
     except FileNotFoundError:
         rows = trained = []
     whole = [row for row in rows if row["task"] is None]
     curve = [(row["env_steps"], row["value"]) for row in whole]
     tasks = [row["value"] for row in rows if row["task"] is not None and row["iteration"] == whole[-1]["iteration"]]
     logged = whole[-1]["iteration"] + 1 if whole else 0
-    epochs, newest = newest_evaluation(summary, evaluation, logged, report.epochs_done)
+    epochs, newest = newest_evaluation(summary, evaluation, logged, epochs_done)
     if newest and newest == evaluation and "protocol" not in newest:
         again = for_reader(f"evaluate(out={str(folder)!r})", f"`{command_text('evaluate', folder)}`")
         raise UsageError(f"the evaluation in {folder} does not say how it was made: {again} makes a new one")
     if not isinstance(newest.get(metric), int | float):
-        newest = {}
-    if newest:
-        steps = max((row["env_steps"] for row in (*rows, *trained) if row["iteration"] < epochs), default=0)
-        curve = curve[:-1] if logged == epochs else curve
-        curve.append((newest.get("env_steps", steps), newest[metric]))
-        if "per_task" in newest:
-            tasks = [row[metric] for row in newest["per_task"]]
-        else:  # no tasks in the nominal environment
-            returns = newest.get("returns", ())
-            tasks = [float(np.mean(row)) for row in returns] if len(returns) > 1 else []
-    if not curve:
-        every = config["algorithm"].get("evaluate_every")
-        evaluate_text, resume_text, option = (
-            for_reader(f"evaluate(out={str(folder)!r})", f"`{command_text('evaluate', folder)}`"),
-            for_reader("learn()", f"`{command_text('resume', folder)}`"),
-            for_reader("evaluate_every=N", "--evaluate-every N"),
-        )
-        now = "" if curves else f"{evaluate_text} evaluates it now; "
-        raise UsageError(
-            f"{folder} has no evaluation yet: {now}{resume_text} trains it to its end, where it is evaluated; {option} "
-            f"(now {every}) also evaluates in between; or leave it out"
-        )
-    unfinished = ""
-    if report.state not in ("finished", "stopped"):
-        unfinished = f"{folder} ({report.state}, {report.epochs_done} of {report.epochs_total} epochs)"
+        return {}, curve, tasks, trained
+    steps = max((row["env_steps"] for row in (*rows, *trained) if row["iteration"] < epochs), default=0)
+    curve = curve[:-1] if logged == epochs else curve
+    curve.append((newest.get("env_steps", steps), newest[metric]))
+    if "per_task" in newest:
+        tasks = [row[metric] for row in newest["per_task"]]
+    else:  # no tasks in the nominal environment
+        returns = newest.get("returns", ())
+        tasks = [float(np.mean(row)) for row in returns] if len(returns) > 1 else []
+    return newest, curve, tasks, trained
+
+
+def _no_evaluation(folder: Path, config: Mapping[str, Any], curves: bool) -> UsageError:
+    every = config["algorithm"].get("evaluate_every")
+    evaluate_text, resume_text, option = (
+        for_reader(f"evaluate(out={str(folder)!r})", f"`{command_text('evaluate', folder)}`"),
+        for_reader("learn()", f"`{command_text('resume', folder)}`"),
+        for_reader("evaluate_every=N", "--evaluate-every N"),
+    )
+    now = "" if curves else f"{evaluate_text} evaluates it now; "
+    return UsageError(
+        f"{folder} has no evaluation yet: {now}{resume_text} trains it to its end, where it is evaluated; {option} "
+        f"(now {every}) also evaluates in between; or leave it out"
+    )
+
+
+def _provenance(
+    config: Mapping[str, Any], metric: str, newest: Mapping[str, Any], summary: Mapping[str, Any], num_tasks: int
+) -> dict[str, Any]:
+    """How the newest evaluation was made, as far as known, by the names of options."""
     versions = newest.get("versions") or config.get("versions") or {}
-    limit = config["algorithm"]["max_steps"]
-    protocol, trained_protocol = _protocol(newest, limit), _trained_protocol(newest, summary, limit)
-    rewards = {"return_reward_key": newest["reward_key"]} if "reward_key" in newest else {}
-    config["evaluation"] = _settings(config["evaluation"], protocol, trained_protocol) | rewards
-    provenance = {
+    return {
         "environment": config["env"],
         "plug-in of the environment": kept_origins(config).get(ENV_PLUGIN, ""),
         "what is measured": _WHAT[metric],
-        option_name("max_steps"): limit,
-        option_name("num_test_tasks"): len(tasks),
+        option_name("max_steps"): config["algorithm"]["max_steps"],
+        option_name("num_test_tasks"): num_tasks,
         **{option_name(name): value for name, value in config["evaluation"].items()},
         **{f"version of {name}": versions[name] for name in _PACKAGES if name in versions},
         **((newest or summary).get("provenance") or {}),
     }
-    points, training = np.array(curve, dtype=float), training_curve(trained)
-    numbers = (*curve[-1], tuple(tasks), points, training)
-    return RunScores(folder, source, config, metric, *numbers, unfinished, provenance, protocol)
 
 
 def _protocol(evaluation: Mapping[str, Any], max_steps: int) -> dict[str, Any]:

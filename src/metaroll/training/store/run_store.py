@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -89,10 +89,12 @@ class RunStore:
                 f"{self.run_dir} exists and holds {', '.join(sorted(content)[:4])}: continue that run with "
                 f"runner.restore(...) and runner.resume(), replace it with exist_ok=True, or {other_folder()}"
             )
-        self._take(self.run_dir).clear(_OURS)
+        folder = self._take(self.run_dir)
+        results = _results_after(self.run_dir, -1)
+        folder.clear(_OURS)
         for left in snapshots_of(self.run_dir).values():  # others have put files there
             set_aside(left)
-        _set_results_aside(self.run_dir, -1)
+        _set_results_aside(path for path in results if path.name not in _OURS)
         if config is not None and not (self.run_dir / CONFIG_FILE).exists():
             write_yaml(self.run_dir / CONFIG_FILE, to_plain(config))
 
@@ -112,11 +114,12 @@ class RunStore:
         if self.run_dir.resolve() == from_dir.resolve():
             self._take(self.run_dir)
             check_metrics(self.run_dir, snapshot)
+            results = _results_after(self.run_dir, snapshot.iteration)
             # A kill in between leaves whole snapshots, each of which records where its metrics end.
             self.snapshotter.clean()
             self.snapshotter.set_aside_after(snapshot.iteration)
             self.metrics.truncate(offset)
-            _set_results_aside(self.run_dir, snapshot.iteration)
+            _set_results_aside(results)
             return False
         self.begin(exist_ok, config)
         source = from_dir / FILE_NAME
@@ -149,19 +152,33 @@ def check_metrics(run_dir: Path, snapshot: Snapshot) -> None:
         )
 
 
-def _set_results_aside(run_dir: Path, iteration: int) -> None:
-    """Rename results measured after more than ``iteration`` epochs to ``<name>.abandoned``, as snapshots are.
+def _results_after(run_dir: Path, iteration: int) -> list[Path]:
+    """Files with results measured after more than ``iteration`` epochs.
 
-    Otherwise they would count as the newest ones again once this training reaches the same number of epochs.
+    Raises:
+        OSError: One cannot be read now; it could count again later.
     """
+    found = []
     for name, count in _EPOCHS_IN.items():
         path = run_dir / name
         try:
             content = read_json(path)
-        except (SnapshotError, OSError):
-            continue  # there is none, or it is damaged, which reports name
+        except FileNotFoundError:
+            continue
+        except SnapshotError:
+            continue  # reports name it, and do not take numbers from it
         if isinstance(content, Mapping) and number_of(content.get(count)) > iteration:
-            move_file(path, path.with_name(f"{name}.abandoned"))
+            found.append(path)
+    return found
+
+
+def _set_results_aside(results: Iterable[Path]) -> None:
+    """Rename to ``<name>.abandoned``, as snapshots are.
+
+    Otherwise they would count as the newest ones again once this training reaches the same number of epochs.
+    """
+    for path in results:
+        move_file(path, path.with_name(f"{path.name}.abandoned"))
 
 
 def _refuse_others(run_dir: Path) -> None:
