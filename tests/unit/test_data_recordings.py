@@ -645,6 +645,25 @@ def test_one_rollout_is_read_again_where_its_file_was_moved_meanwhile(tmp_path: 
     assert [path.parent for path in paths] == [new, new, tmp_path]
 
 
+@pytest.mark.parametrize("load", [load_rollouts, lambda folder: [load_rollout(folder / "rollout_0001.npz")]])
+def test_a_file_of_the_first_set_that_is_moved_while_it_is_read_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, load: Callable[[Path], list[StepSequence]]
+) -> None:
+    save_rollouts([make(5), make(6)], tmp_path / "other")
+    new = tmp_path / ".metaroll-new"
+    (tmp_path / "other").rename(new)
+    (new / "complete.json").write_text('["rollout_0000.npz", "rollout_0001.npz"]')
+    opened = recordings.open_plain
+
+    def moved(path: Path) -> Any:
+        if path.parent == new:
+            os.replace(path, tmp_path / path.name)  # as its writer does next
+        return opened(path)
+
+    monkeypatch.setattr(recordings, "open_plain", moved)
+    assert load(tmp_path)[-1].rewards[0] * 3 == 6
+
+
 def test_a_rollout_that_is_added_meanwhile_does_not_delay_a_reader(tmp_path: Path, at_second_read: Any) -> None:
     save_rollouts([make(0), make(1)], tmp_path)
     paths = at_second_read(lambda: save_rollout(make(2), tmp_path / "rollout_0002.npz"))
@@ -683,6 +702,50 @@ def test_one_thread_at_a_time_saves_into_a_folder(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(file_sets, "clear", from_elsewhere)
     save_rollouts([make(1)], tmp_path, overwrite=True)
     assert refused and load_rollouts(tmp_path)[0].rewards[0] * 3 == 1
+
+
+@pytest.mark.parametrize("name", ["rollout_0007.npz", "mine.npz"])
+def test_a_rollout_saved_while_a_set_is_written_is_kept_or_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """If it were saved, moving the set would remove it."""
+    clear, refused = file_sets.clear, []
+
+    def save() -> None:
+        try:
+            save_rollout(make(9), tmp_path / name)
+        except FileExistsError as error:
+            refused.append(str(error))
+
+    def meanwhile(*arguments: Any) -> None:
+        monkeypatch.undo()
+        other = threading.Thread(target=save)
+        other.start()
+        other.join()
+        clear(*arguments)
+
+    monkeypatch.setattr(file_sets, "clear", meanwhile)
+    save_rollouts([make(1), make(2)], tmp_path)
+    is_kept = name == "mine.npz"
+    assert [r.rewards[0] * 3 for r in load_rollouts(tmp_path)] == ([9] if is_kept else []) + [1, 2]
+    assert [f"another thread is saving into {tmp_path}; wait until it is done"] * (not is_kept) == refused
+
+
+def test_rollouts_that_another_one_saved_after_the_first_look_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace_set = recordings.replace_set
+
+    def later(*arguments: Any) -> None:
+        monkeypatch.undo()
+        save_rollouts([make(5), make(6)], tmp_path)
+        replace_set(*arguments)
+
+    monkeypatch.setattr(recordings, "replace_set", later)
+    with pytest.raises(FileExistsError, match="holds 2 rollouts already"):
+        save_rollouts([make(7)], tmp_path)
+    assert [r.rewards[0] * 3 for r in load_rollouts(tmp_path)] == [5, 6]
+    assert not (tmp_path / ".metaroll-new").exists()
 
 
 def test_an_interrupt_anywhere_leaves_a_whole_set_and_lets_the_next_one_save(tmp_path: Path) -> None:

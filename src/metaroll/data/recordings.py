@@ -143,17 +143,22 @@ def save_rollouts(
         raise ValueError("rollouts must hold at least one StepSequence, got none")
     width = max(4, len(str(len(rollouts) - 1)))
     writers = {f"rollout_{i:0{width}}{suffix}": _prepare(r, suffix, i) for i, r in enumerate(rollouts)}
-    old = [path for path in recordings_in(folder) if re.fullmatch(r"rollout_\d+", path.stem)]
-    if old and not overwrite:
-        raise FileExistsError(
-            f"{folder} holds {counted(len(old), 'rollout')} already; choose another folder, or pass {_overwriting()}"
-        )
+
+    def refuse_old() -> None:
+        old = [path for path in recordings_in(folder) if re.fullmatch(r"rollout_\d+", path.stem)]
+        if old and not overwrite:
+            raise RunExistsError(
+                f"{folder} holds {counted(len(old), 'rollout')} already; choose another folder, or pass "
+                f"{_overwriting()}"
+            )
+
+    refuse_old()  # before the folder is made, and again once no other process can save into it
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RecordingError(f"the folder {folder} cannot be made: {error.strerror or error}") from error
     with _named(folder):
-        replace_set(folder, RECORDINGS, writers)
+        replace_set(folder, RECORDINGS, writers, refuse_old)
     return [folder / name for name in writers]
 
 

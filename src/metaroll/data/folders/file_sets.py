@@ -34,17 +34,20 @@ _TRIES, _PAUSE_S = 100, 0.02
 _SAVING: dict[tuple[int, str], int] = {}
 """(process, folder) -> the thread that saves into it now; the process, since a fork has the dict, but not the lock.
 
-What an interrupt has left of a thread does not keep that thread from saving again.
+A thread that was interrupted before it could remove its entry can save again.
 """
 
 
-def replace_set(folder: Path, layout: Layout, writers: Mapping[str, Callable[[BinaryIO], object]]) -> None:
+def replace_set(
+    folder: Path, layout: Layout, writers: Mapping[str, Callable[[BinaryIO], object]], check: Callable[[], object]
+) -> None:
     """Replace all files of ``layout`` in ``folder`` by new ones; files of others stay.
 
     Args:
         folder: An existing folder.
         layout: Names of the files, and the folder ``NEW_FILES``.
         writers: Name -> function that writes the content into an open file.
+        check: Raises an error if the old set must stay; called once no other writer can change it.
 
     Raises:
         IsADirectoryError: A folder has the name of a file.
@@ -62,6 +65,7 @@ def replace_set(folder: Path, layout: Layout, writers: Mapping[str, Callable[[Bi
         _move_into_place(folder, layout)  # of a writer that was killed
         clear(new, inner)
         try:
+            check()
             write_files({new / name: write for name, write in writers.items()})
             flush_folder(new)
             write_atomic(new / NEW_LIST, json.dumps(list(writers)).encode())
@@ -76,7 +80,7 @@ def replace_set(folder: Path, layout: Layout, writers: Mapping[str, Callable[[Bi
 
 
 def finish_set(folder: Path, layout: Layout, name: str) -> None:
-    """Move the files of a set into place whose writer was killed, before a single file of the set is saved.
+    """Finish moving a set whose writer was killed, before a single file of the set is saved.
 
     Otherwise that file would be replaced, or removed, when the set is moved later. Nothing happens if there is no such
     set, or if ``name`` is of no set.
@@ -87,7 +91,8 @@ def finish_set(folder: Path, layout: Layout, name: str) -> None:
         RunExistsError: Another process or thread is replacing the set.
     """
     new, inner = folder / NEW_FILES, layout.folder(NEW_FILES) or layout
-    if not _is_of(layout, name) or unfinished_set(folder, layout) is None:
+    refuse_link(new)
+    if not _is_of(layout, name) or not new.is_dir():
         return
     with _only_writer(folder):
         _move_into_place(folder, layout)
@@ -160,11 +165,10 @@ def _state(folder: Path, layout: Layout, name: str | None) -> _State:
 
 
 def _is_replaced(before: _State, after: _State) -> bool:
-    """Whether a set has been replaced in between; a file that was added to it does not matter to who has read it."""
-    if not before:  # the first set of the folder
-        return bool(after)
-    changed = any(after.get(name) != status for name, status in before.items())
-    return changed or (NEW_LIST in after and NEW_LIST not in before)
+    """Whether a set has been replaced, or moved on, in between; a file that was added to it changes nothing."""
+    if not before or NEW_LIST in before:  # files of the first set, or of one that is being moved, look like added ones
+        return after != before
+    return NEW_LIST in after or any(after.get(name) != status for name, status in before.items())
 
 
 def unfinished_set(folder: Path, layout: Layout) -> dict[str, Path] | None:
