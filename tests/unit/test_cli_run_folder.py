@@ -264,7 +264,14 @@ def test_results_of_others_are_not_replaced(tmp_path, content):
     with pytest.raises(RunExistsError, match=r"evaluation\.json exists and was not written by metaroll"):
         check_results_folder(tmp_path)
     write_config(tmp_path, CONFIG)  # in a run whatever has its name is ours, damaged or not
-    check_results_folder(tmp_path)
+    check_results_folder(tmp_path, tmp_path)
+
+
+@pytest.mark.parametrize("run", [None, "other"])
+def test_a_run_takes_no_results_of_another_agent(tmp_path, run):
+    write_config(tmp_path, CONFIG)
+    with pytest.raises(RunExistsError, match=r"is a run, whose evaluation is that of its own agent"):
+        check_results_folder(tmp_path, run and tmp_path / run)
 
 
 def test_our_own_results_are_replaced_anywhere(tmp_path):

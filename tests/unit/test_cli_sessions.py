@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -356,7 +357,7 @@ def test_damage_in_any_file_of_a_snapshot_is_one_line_and_touches_nothing(place,
             (snapshot / name).write_bytes(whole)
 
 
-def test_an_older_snapshot_is_chosen_by_its_epoch(place, capsys):
+def test_an_older_snapshot_is_chosen_by_its_epoch(place, capsys, monkeypatch):
     whole = json.loads(train(capsys, "--out", "whole", "--snapshot-mode", "all", "--json")[1])
     first = json.loads(run(capsys, "evaluate", "whole", "--from-epoch", "1", "--json")[1])
     assert first["epoch"] == 1
@@ -369,11 +370,22 @@ def test_an_older_snapshot_is_chosen_by_its_epoch(place, capsys):
     assert (status, "--from-epoch 1 (there are: 0, 1, 2)" in err) == (2, True)
     for name, count in (("summary.json", "epochs"), ("evaluation.json", "epoch")):  # of the training that is left
         (place / "whole" / name).write_text(json.dumps({count: 2, "return_after": 7.0}))
+    before, opened = contents(place / "whole"), os.open
+
+    def refuse(path, *arguments, **options):
+        if os.fspath(path).endswith("evaluation.json"):
+            raise PermissionError(errno.EACCES, "Permission denied", os.fspath(path))
+        return opened(path, *arguments, **options)
+
+    with monkeypatch.context() as patch:  # it could be of the training that is left, and count again later
+        patch.setattr(os, "open", refuse)
+        status, _, err = run(capsys, "resume", "whole", "--from-epoch", "1", "--epochs", "3")
+    assert status != 0 and "evaluation.json" in err and contents(place / "whole") == before
     status, out, _ = run(capsys, "resume", "whole", "--from-epoch", "1", "--json")
     assert (status, json.loads(out)["epochs"]) == (0, whole["epochs"])
     assert read_run(place / "whole").newest_return == json.loads(out)["return_after"] != 7.0
-    for name in ("summary.json", "evaluation.json"):
-        assert json.loads((place / "whole" / f"{name}.abandoned").read_text())["return_after"] == 7.0
+    for name in ("summary", "evaluation"):
+        assert json.loads((place / "whole" / f"{name}-000002.abandoned").read_text())["return_after"] == 7.0
     assert sorted(os.listdir(place / "whole" / "snapshots")) == ["000000", "000001", "000002", "000002.abandoned"]
     shutil.rmtree(place / "whole" / "snapshots" / "000002")  # as if it had been interrupted
     shown = run(capsys, "evaluate", "whole")[1]

@@ -23,6 +23,11 @@ def make(**changes: Any) -> StepSequence:
     return StepSequence(**{**arrays, **changes})
 
 
+class Alike:
+    def __repr__(self) -> str:
+        return "alike"
+
+
 def test_equal_rollouts_are_equal_bit_for_bit() -> None:
     assert rollouts_equal(make(), make())
     assert rollouts_equal(StepSequence.concat([make()] * 2), StepSequence.concat([make()] * 2))
@@ -69,6 +74,8 @@ def test_two_values_that_differ_never_read_the_same() -> None:
         (np.array(1.0), np.array(2.0), "x: 1.0 and 2.0"),
         (One(1, 2), Two(1, 2), "x: ('a', 'b') and ('c', 'd')"),
         (keys, {**keys, "g": 1}, "x: has entries in one case only: ['g']"),
+        ({1: 0}, {"1": 0}, "x: has entries in one case only: ['1', 1]"),
+        ({1: Alike()}, {1: Alike()}, "x[1]: alike and alike, not equal, but with the same text"),
         ([*long, {"k": "s"}], [*long, {"k": "t"}], "x[8]['k']: 's' and 't'"),
         (long, [*long, 1], "x: 8 entries and 9 entries"),
         (np.float64(1.0), 1.0, "x: 1.0 of type float64 and 1.0 of type float"),

@@ -185,7 +185,7 @@ WRITTEN = [
     *("snapshots/000012/manifest.json", "snapshots/000012/algorithm.json", "snapshots/000012/buffers-0-1.rows"),
     *("snapshots/.tmp-000013/algorithm.safetensors", "snapshots/000014.abandoned/manifest.json"),
     *("snapshots/.000012.old/manifest.json", "tensorboard/events.out.tfevents.17.x", ".summary.json.5-0a1b2c3d.tmp"),
-    "evaluation.json.abandoned",
+    "evaluation-000014.abandoned",
 ]
 FOREIGN = ["notes.txt", "snapshots/000012/notes.txt", "snapshots/best/manifest.json", "tensorboard/x", "wandb/run/log"]
 

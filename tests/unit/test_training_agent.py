@@ -20,8 +20,10 @@ import metaroll
 from metaroll.data.compare import trees_equal
 from metaroll.errors import RolloutError, RunExistsError, ShapeError, SnapshotError, UnknownNameError
 from metaroll.lab.cli.main import main
+from metaroll.lab.runs.run_reports import read_run
 from metaroll.policies.actor import Actor
 from metaroll.training.session import experiments
+from metaroll.training.store.metrics_log import read_metrics
 from metaroll.training.store.snapshots import load_snapshot
 from pearl_sizes import IN_SIXTEENS
 
@@ -579,6 +581,14 @@ def test_a_saved_agent_holds_what_was_learned_and_no_files_of_others(ppo: metaro
     Path("kept/snapshots/000001/notes.txt").write_text("mine")
     with pytest.raises(FileExistsError, match=r"holds snapshots/000001/notes\.txt"):
         ppo.save("kept")
+
+
+def test_an_agent_of_an_earlier_epoch_is_saved_without_the_results_of_later_ones() -> None:
+    new(run_dir="r", epochs=2, snapshot_mode="all").learn(progress=False)
+    metaroll.load("r", from_epoch=1).save("kept")
+    assert {row["iteration"] for row in read_metrics("kept")} == {0}
+    assert not Path("kept/summary.json").exists() and read_run(Path("kept")).epochs_done == 1
+    assert {row["iteration"] for row in read_metrics("r")} == {0, 1} and Path("r/summary.json").exists()
 
 
 def test_a_saved_agent_whose_replacement_was_killed_is_loaded_and_restored(ppo: metaroll.Agent) -> None:

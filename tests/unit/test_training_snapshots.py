@@ -428,15 +428,11 @@ def test_a_result_that_cannot_be_read_now_ends_a_resume_before_it_changes_anythi
     store = RunStore(tmp_path, "all")
     with monkeypatch.context() as patch:
         patch.setattr(os, "open", refuse)
-        for attempt in (
-            lambda: store.continue_from(load_snapshot(tmp_path, 1), tmp_path, False, None),
-            lambda: store.begin(True, None),
-        ):
-            with pytest.raises(PermissionError, match=name):
-                attempt()
-            assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+        with pytest.raises(PermissionError, match=name):
+            store.continue_from(load_snapshot(tmp_path, 1), tmp_path, False, None)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
     store.continue_from(load_snapshot(tmp_path, 1), tmp_path, False, None)
-    assert (tmp_path / f"{name}.abandoned").exists() and not (tmp_path / name).exists()
+    assert (tmp_path / f"{name[:-5]}-000002.abandoned").exists() and not (tmp_path / name).exists()
 
 
 def test_a_run_that_is_overwritten_loses_what_we_wrote_and_nothing_else(tmp_path: Path) -> None:
@@ -447,6 +443,6 @@ def test_a_run_that_is_overwritten_loses_what_we_wrote_and_nothing_else(tmp_path
     (tmp_path / "evaluation.json").write_text('{"epoch": 1}')  # of a snapshot that goes
     RunStore(tmp_path).begin(True, None)
     left = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file())
-    assert left.pop(2) == "evaluation.json.abandoned"
+    assert left.pop(2) == "evaluation-000001.abandoned"
     assert left == [".lock", ".metaroll", "snapshots/000001-2/notes.txt", "snapshots/best.txt", "thesis.tex"]
     assert latest(tmp_path) is None

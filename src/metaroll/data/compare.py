@@ -120,7 +120,7 @@ def tree_difference(a: Any, b: Any, path: str = "", exact: bool = True) -> str |
     difference = None
     if isinstance(a, Mapping) and isinstance(b, Mapping):
         if a.keys() != b.keys():
-            return _at(path, f"has entries in one case only: {entry_text(sorted(map(str, a.keys() ^ b.keys())))}")
+            return _at(path, f"has entries in one case only: {entry_text(sorted(a.keys() ^ b.keys(), key=repr))}")
         difference = _first(((f"{path}[{key!r}]", a[key], b[key]) for key in a), exact)
     elif _is_sequence(a) and _is_sequence(b):
         if len(a) != len(b):
@@ -196,7 +196,8 @@ def _two_texts(a: Any, b: Any) -> str:
         for value in plain
     ]
     if whole[0] == whole[1]:
-        return f"{first} and {second}, of other bits"
+        how = "of other bits" if isinstance(plain[0], float | complex) else "not equal, but with the same text"
+        return f"{first} and {second}, {how}"
     same = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(*whole, strict=False)))
     begin = max(0, same - _CONTEXT)
     parts = [repr(text[begin : begin + _SHOWN]) for text in whole]

@@ -45,7 +45,7 @@ def check_bounds(bounds: Any, length: int) -> np.ndarray:
         raise ValueError(f"rollout bounds must be a list of at least two integers, got {described(bounds)}")
     if array[0] != 0 or array[-1] != length or np.any(np.diff(array) <= 0):
         raise ValueError(
-            f"rollout bounds must increase strictly from 0 to the number of steps {length}, got {bounds!r}"
+            f"rollout bounds must increase strictly from 0 to the number of steps {length}, got {described(bounds)}"
         )
     return array.astype(np.int64, copy=False)
 

@@ -125,8 +125,9 @@ _TENSORBOARD = Layout((r"events\.out\.tfevents\..+",))
 _RUN_FILES = (
     r"learning_curve\.png",
     r"adaptation_curve\.png",
-    rf"{re.escape(SUMMARY_FILE)}(\.abandoned)?",
-    rf"{re.escape(EVALUATION_FILE)}(\.abandoned)?",
+    re.escape(SUMMARY_FILE),
+    re.escape(EVALUATION_FILE),
+    r"(summary|evaluation)-\d{6,}\.abandoned",
     r"evaluation\.png",
     r"k_shot_curve\.png",
     r"watch\.(mp4|gif)",

@@ -284,6 +284,9 @@ def _evaluations(
     Returns:
         The newest one if it is stored, otherwise empty; steps and score of all; scores of the newest in its tasks;
         numbers of training.
+
+    Raises:
+        UsageError: The newest one was stored by a version that did not say how it was made.
     """
     try:
         rows, trained = read_metrics(folder, phase=_PHASE[metric], metric=metric), read_metrics(folder, phase="train")

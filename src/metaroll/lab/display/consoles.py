@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import errno
 import os
 import re
@@ -188,6 +189,7 @@ def print_table(console: Console, table: Table) -> None:
     Text wraps between words, and not at all in a column with ``no_wrap``. A table that needs more columns than there
     are is printed wider.
     """
+    table = copy.deepcopy(table)
     for column in table.columns:
         cells = [_measured(console, cell) for cell in (column.header, *column.cells)]
         column.min_width = max(cell.maximum if column.no_wrap else cell.minimum for cell in cells)

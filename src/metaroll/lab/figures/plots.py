@@ -128,7 +128,7 @@ def plot_learning_curve(
     if there is only one task).
 
     Args:
-        run_dir: Folder of the run: its ``metrics.jsonl`` is read, and what its other files tell about the tasks.
+        run_dir: Folder of the run: its ``metrics.jsonl`` is read, and what its other files say about the tasks.
         path: Picture to write; ``None`` means ``learning_curve.png`` in the run folder.
         references: Name -> return, drawn as lines (``{"oracle": -5.2, "floor": -15.9}``).
         phase: Phase of the metrics, the evaluator's ``prefix``; ``None`` means ``MetaTest`` or ``Evaluation``.
@@ -147,7 +147,7 @@ def plot_learning_curve(
 
 
 def _kind_of_tasks(folder: Path) -> str:
-    """What the files of a run tell; one that is damaged tells nothing, and the curve is drawn nevertheless."""
+    """The role of a run's tasks, by its files; damaged ones are passed over, so that the curve is drawn anyway."""
     stored = []
     for name in (SUMMARY_FILE, TASK_SPLIT_FILE):
         with contextlib.suppress(OSError, ValueError):

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from metaroll.lab.figures.charts import kind_of_tasks, series
+from metaroll.lab.figures.charts import kind_of_tasks, number_text, series
 from metaroll.lab.report.page_parts import percent, section, with_bounds
 from metaroll.lab.runs.report_facts import RunFacts
 from metaroll.training.evaluation.verdict import LEAST_EFFECT
@@ -117,4 +117,6 @@ def _share_worse(facts: RunFacts, verdict: Mapping[str, Any]) -> tuple[float, st
 
 
 def _text(name: str, value: float) -> str:
-    return percent(value) if name == "share_worse" else with_bounds(value)[0]
+    if name == "share_worse":
+        return percent(value)
+    return with_bounds(value)[0] if name == "gain" else number_text(value)  # a KL may be tiny

@@ -125,10 +125,8 @@ def read_facts(folder: str | Path) -> RunFacts:
             finished = f"training has continued from an earlier snapshot, and has finished {counted(done, 'epoch')}"
             left_out.append((f"{name}: the stored", int(number), finished))
     for which, number, why in left_out:
-        problems.append(
-            f"{which} evaluation after {counted(number, 'epoch')} is left out: {why}. `metaroll evaluate` makes a new "
-            "one."
-        )
+        cure = "" if newest else " `metaroll evaluate` makes a new one."
+        problems.append(f"{which} evaluation after {counted(number, 'epoch')} is left out: {why}.{cure}")
     if done is not None and number_of(summary.get("epochs")) > done:
         summary = {}  # of the training that was left
     maps = [read_or_empty(path, read_json, dict) for path in sorted(folder.glob("robustness-*.json"))]

@@ -236,7 +236,7 @@ class Evaluator(Stateful, ABC, Generic[C]):
     # -- helpers -------------------------------------------------------------------------------------------------------
 
     def _limit(self, algo: RLAlgorithm | None) -> float | None:
-        """The maximum number of steps of an episode; ``None`` if nobody has given one."""
+        """The maximum number of steps of an episode; ``None`` if none was given."""
         if algo is not None and algo.evaluation_limit is not None:
             self._algorithms_limit = algo.evaluation_limit  # for references, which come without an algorithm
         return self._algorithms_limit if self.max_steps is None else self.max_steps

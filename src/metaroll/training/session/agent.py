@@ -20,6 +20,7 @@ from metaroll.configs.table import run_options
 from metaroll.data.folders.atomic_files import temporary_path
 from metaroll.data.folders.contents import copy_folder, move_folder, remove_folder, replace_folder
 from metaroll.data.folders.kinds import AGENT, RUN, SNAPSHOT
+from metaroll.data.folders.links import remove_file, truncate_to
 from metaroll.data.folders.taking import take, write_mark
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.base.names import AT, simulator_and_posterior
@@ -44,6 +45,8 @@ from metaroll.training.session import experiments, sessions
 from metaroll.training.session.adapting import AdaptedAgent, TaskProtocol
 from metaroll.training.session.run_config import default_run_dir
 from metaroll.training.store import run_folder
+from metaroll.training.store.metrics_log import FILE_NAME
+from metaroll.training.store.run_store import results_after
 from metaroll.training.store.run_values import adapts
 from metaroll.training.store.snapshots import latest, load_snapshot, snapshots_of
 from metaroll.types import EnvSpec, EnvUpdate, Policy
@@ -454,14 +457,14 @@ class Agent(Actor):
             UnknownNameError: The evaluator has no such argument.
             ValueError: ``num_tasks`` is below 1, there are no held-out tasks, or ``out`` is a run, whose results are of
                 its own environment and tasks, and other ones are given.
-            RunExistsError: ``out`` holds an ``evaluation.json`` of something else.
+            RunExistsError: ``out`` is a run of another agent, or holds an ``evaluation.json`` of something else.
         """
         view = console_view(quiet=not progress)
         env = self._experiment.source
         tasks = _tasks_of(self.config, env, num_tasks, changes, view)
         folder = None if out is None else check_path("out", out)
         if folder is not None:
-            run_folder.check_results_folder(folder)
+            run_folder.check_results_folder(folder, self.run_dir)
             others = [name for name in _WHERE_EVALUATED if changes.get(name) is not None]
             if others and (folder / run_folder.CONFIG_FILE).exists():
                 raise ValueError(
@@ -598,13 +601,18 @@ def _free_folder(config: Mapping[str, Any], env: EnvSource) -> Path:
 
 
 def _copied(run: Path, folder: Path, epochs: int | None = None) -> Path:
-    """A copy of a run, without unrelated files; only up to ``epochs``, if given."""
+    """A copy of a run, without unrelated files; if given, only what was known after ``epochs``."""
     try:
         copy_folder(run, folder, RUN.layout)
         run_folder.copy_config(run, folder)
         for iteration, snapshot in snapshots_of(folder).items():
             if epochs is not None and iteration > epochs:
                 remove_folder(snapshot, SNAPSHOT)
+        if epochs is not None:
+            for path in results_after(folder, epochs):
+                remove_file(path)
+            if (folder / FILE_NAME).exists():
+                truncate_to(folder / FILE_NAME, load_snapshot(folder, epochs).manifest["metrics_offset"])
         return folder
     except BaseException:
         with contextlib.suppress(OSError):

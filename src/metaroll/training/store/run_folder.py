@@ -76,20 +76,29 @@ def check_links(folder: Path) -> None:
     refuse_links(folder, RUN.layout)
 
 
-def check_results_folder(folder: Path) -> None:
+def check_results_folder(folder: Path, run: Path | None = None) -> None:
     """Error if an evaluation may not be written into ``folder``, which need not be a run, nor exist.
+
+    Args:
+        folder: Where to.
+        run: Folder of the run that is evaluated, if it has one.
 
     Raises:
         LinkError: A name in it that is written to is a link.
         NotADirectoryError: It, or one that it lies in, is a file.
-        RunExistsError: It holds an ``evaluation.json`` that none of ours has written.
+        RunExistsError: It is another run, or holds an ``evaluation.json`` that none of ours has written.
     """
     standing_part = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not standing_part.is_dir():
         raise NotADirectoryError(f"{folder} cannot hold results, since {standing_part} is a file: {other_folder()}")
     check_links(folder)
-    path = folder / EVALUATION_FILE
-    if not path.exists() or kind_of(folder) is not None:
+    path, kind = folder / EVALUATION_FILE, kind_of(folder)
+    if kind is not None and (run is None or folder.resolve() != run.resolve()):
+        raise RunExistsError(
+            f"{folder} is {kind.what}, whose evaluation is that of its own agent: lists and comparisons would take "
+            f"this one for it; {other_folder()}"
+        )
+    if kind is not None or not path.exists():
         return
     try:
         ours = {"algo", "env"} <= read_json_dict(path).keys()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -25,7 +26,7 @@ from metaroll.training.store.metrics_log import FILE_NAME, MetricsLog
 from metaroll.training.store.snapshots import Snapshot, Snapshotter, snapshots_of
 from metaroll.training.store.yaml_files import write_yaml
 
-__all__ = ["RunStore", "check_metrics"]
+__all__ = ["RunStore", "check_metrics", "results_after"]
 
 _BEFORE_THE_RUN = (CONFIG_FILE, TASK_SPLIT_FILE)
 _LINE_BYTES = 4096
@@ -90,11 +91,11 @@ class RunStore:
                 f"runner.restore(...) and runner.resume(), replace it with exist_ok=True, or {other_folder()}"
             )
         folder = self._take(self.run_dir)
-        results = _results_after(self.run_dir, -1)
+        results = results_after(self.run_dir, -1, (EVALUATION_FILE,))
         folder.clear(_OURS)
         for left in snapshots_of(self.run_dir).values():  # others have put files there
             set_aside(left)
-        _set_results_aside(path for path in results if path.name not in _OURS)
+        _set_results_aside(results)
         if config is not None and not (self.run_dir / CONFIG_FILE).exists():
             write_yaml(self.run_dir / CONFIG_FILE, to_plain(config))
 
@@ -114,7 +115,7 @@ class RunStore:
         if self.run_dir.resolve() == from_dir.resolve():
             self._take(self.run_dir)
             check_metrics(self.run_dir, snapshot)
-            results = _results_after(self.run_dir, snapshot.iteration)
+            results = results_after(self.run_dir, snapshot.iteration)
             # A kill in between leaves whole snapshots, each of which records where its metrics end.
             self.snapshotter.clean()
             self.snapshotter.set_aside_after(snapshot.iteration)
@@ -152,33 +153,38 @@ def check_metrics(run_dir: Path, snapshot: Snapshot) -> None:
         )
 
 
-def _results_after(run_dir: Path, iteration: int) -> list[Path]:
-    """Files with results measured after more than ``iteration`` epochs.
+def results_after(run_dir: Path, iteration: int, names: Iterable[str] = tuple(_EPOCHS_IN)) -> dict[Path, int]:
+    """Files with results measured after more than ``iteration`` epochs, and after how many.
+
+    A damaged one is none of them: reports name it, and take no numbers from it.
+
+    Args:
+        run_dir: Folder of the run.
+        iteration: Number of finished epochs.
+        names: Names of the files.
 
     Raises:
         OSError: One cannot be read now; it could count again later.
     """
-    found = []
-    for name, count in _EPOCHS_IN.items():
-        path = run_dir / name
+    found = {}
+    for name in names:
         try:
-            content = read_json(path)
-        except FileNotFoundError:
+            content = read_json(run_dir / name)
+        except (FileNotFoundError, SnapshotError):
             continue
-        except SnapshotError:
-            continue  # reports name it, and do not take numbers from it
-        if isinstance(content, Mapping) and number_of(content.get(count)) > iteration:
-            found.append(path)
+        epochs = number_of(content.get(_EPOCHS_IN[name])) if isinstance(content, Mapping) else 0
+        if iteration < epochs < math.inf:
+            found[run_dir / name] = int(epochs)
     return found
 
 
-def _set_results_aside(results: Iterable[Path]) -> None:
-    """Rename to ``<name>.abandoned``, as snapshots are.
+def _set_results_aside(results: Mapping[Path, int]) -> None:
+    """Rename files to ``<name>-<epochs>.abandoned``.
 
     Otherwise they would count as the newest ones again once this training reaches the same number of epochs.
     """
-    for path in results:
-        move_file(path, path.with_name(f"{path.name}.abandoned"))
+    for path, epochs in results.items():
+        move_file(path, path.with_name(f"{path.stem}-{epochs:06d}.abandoned"))
 
 
 def _refuse_others(run_dir: Path) -> None:
