@@ -85,7 +85,7 @@ class Canvas:
             self._pen.text(placed, text, fill=color, font_size=size * _SCALE, anchor="ls")
 
     def text_width(self, text: str, size: int = 12) -> float:
-        """Its width in pixels."""
+        """Width of ``text`` in pixels."""
         return self._pen.textlength(text, font_size=size * _SCALE) / _SCALE
 
     def wrapped(self, text: str, width: float, size: int = 12) -> list[str]:
