@@ -278,7 +278,7 @@ def _scores(folder: Path, source: Path, curves: bool) -> RunScores:
 
 def _evaluations(
     folder: Path, metric: str, summary: Mapping[str, Any], evaluation: Mapping[str, Any], epochs_done: int
-) -> tuple[Mapping[str, Any], list[tuple[float, float]], list[float], list[dict[str, Any]]]:
+) -> tuple[Mapping[str, Any], list[tuple[int, float]], list[float], list[dict[str, Any]]]:
     """What is known of the evaluations of a run.
 
     Returns:
