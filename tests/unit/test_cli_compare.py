@@ -344,6 +344,11 @@ def test_one_run_per_seed(tmp_path, monkeypatch, capsys):
     assert [summary["epochs"] for summary in json.loads(capsys.readouterr().out)["runs"]] == [2, 2]
     for command in ("evaluate", "report", "watch"):
         assert "many is a group of runs" in (text := refusal(capsys, command, "many")) and "many/seed-4" in text
+    kept = Path("many/group.yaml").read_bytes()
+    assert "--epochs must be at least 2, which a run of the group has" in refusal(
+        capsys, "resume", "many", "--epochs", "1"
+    )
+    assert Path("many/group.yaml").read_bytes() == kept  # otherwise a later resume would train fewer epochs
     assert "--from-epoch is for one run" in refusal(capsys, "resume", "many", "--from-epoch", "1")
     assert "--jobs is for a group of runs" in refusal(capsys, "resume", "many/seed-4", "--jobs", "2")
 

@@ -139,6 +139,10 @@ def test_a_folder_may_be_a_link_and_nothing_in_it(tmp_path) -> None:
     (run / "snapshots" / ".tmp-000002").symlink_to(tmp_path / "disk")
     with pytest.raises(LinkError, match=r"\.tmp-000002 is a link"):
         take(run, RUN)
+    run = put(tmp_path / "full", "config.yaml")
+    (run / "summary.json").mkdir()  # noticed after training, when results were written
+    with pytest.raises(LinkError, match=r"summary\.json must be a plain file"):
+        take(run, RUN)
     (put(tmp_path / "notes", "config.yaml") / "notes.txt").symlink_to(tmp_path / "disk")
     take(tmp_path / "notes", RUN).release()  # no name of ours
 

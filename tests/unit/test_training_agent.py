@@ -556,6 +556,8 @@ def test_saving_replaces_saved_agents_only(ppo: metaroll.Agent) -> None:
     with pytest.raises(FileExistsError):
         ppo.save("full")
     assert Path("full/mine.txt").read_text() == "x"
+    with pytest.raises(ValueError, match="path must not lie in the run that is saved"):
+        ppo.save(ppo.run_dir / "kept")
     ppo.save("kept")
     ppo.save("kept")
     Path("kept/notes.txt").write_text("mine")

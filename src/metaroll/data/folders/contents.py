@@ -18,7 +18,7 @@ from pathlib import Path
 
 from metaroll.data.folders.atomic_files import flush_folder
 from metaroll.data.folders.kinds import LOCK_FILE, MARK_FILE, SAVED_FILE, Layout
-from metaroll.data.folders.links import is_link, link_error, refuse_link, remove_file
+from metaroll.data.folders.links import is_link, link_error, no_file_error, refuse_link, remove_file
 from metaroll.errors import LinkError, RunExistsError, other_folder
 
 __all__ = [
@@ -56,7 +56,9 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def refuse_links(folder: str | Path, layout: Layout) -> None:
-    """Error if anything in ``folder`` that is written by name is a link; the folder itself may be one.
+    """Error if anything in ``folder`` that is written by name is a link, or a folder in the place of a file.
+
+    The folder itself may be a link.
 
     Raises:
         LinkError: Names it.
@@ -68,6 +70,8 @@ def refuse_links(folder: str | Path, layout: Layout) -> None:
             raise link_error(entry.path)
         if inner is not None and _is_folder(entry):
             refuse_links(entry.path, inner)
+        elif layout.place_of(entry.name) is not None and _is_folder(entry):
+            raise no_file_error(entry.path)
 
 
 def foreign_in(folder: str | Path, layout: Layout) -> list[str]:

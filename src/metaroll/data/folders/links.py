@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 from metaroll.errors import LinkError, other_folder
 
-__all__ = ["append_to", "is_link", "link_error", "refuse_link", "remove_file", "truncate_to"]
+__all__ = ["append_to", "is_link", "link_error", "no_file_error", "refuse_link", "remove_file", "truncate_to"]
 
 
 def is_link(path: str | Path) -> bool:
@@ -21,6 +21,11 @@ def link_error(path: str | Path) -> LinkError:
     """The error that names a link."""
     other = other_folder("put a copy of what it points to in its place", "place")
     return LinkError(f"{path} is a link, and nothing is written through links: remove it, or {other}")
+
+
+def no_file_error(path: str | Path) -> LinkError:
+    """The error that names what is no plain file."""
+    return LinkError(f"{path} must be a plain file: move away what is there now")
 
 
 def refuse_link(path: str | Path) -> None:
@@ -39,7 +44,7 @@ def _open(path: str | Path, flags: int) -> int:
     descriptor = os.open(path, flags | os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise LinkError(f"{path} must be a plain file: move away what is there now")
+        raise no_file_error(path)
     return descriptor
 
 

@@ -405,13 +405,17 @@ class Agent(Actor):
 
         Raises:
             RunExistsError: The folder holds something else.
-            ValueError: Nothing has been learned.
+            ValueError: Nothing has been learned, or the folder lies in that of the run.
         """
         folder = check_path("path", path)
         if self.run_dir is None:
             raise ValueError("nothing has been learned, so there is nothing to save: call agent.learn(...) first")
         if folder.exists() and folder.resolve() == self.run_dir.resolve():
             return folder
+        if folder.resolve().is_relative_to(self.run_dir.resolve()):
+            raise ValueError(
+                f"path must not lie in the run that is saved, {self.run_dir}, got {folder}: save beside it"
+            )
         run_folder.refuse_unsaved(folder)
         folder.parent.mkdir(parents=True, exist_ok=True)
         copy = _copied(self.run_dir, temporary_path(folder.resolve()), self._from_epoch)

@@ -14,7 +14,15 @@ from metaroll.data.doors.json_files import read_json_dict
 from metaroll.data.folders.kinds import GROUP
 from metaroll.data.folders.taking import refuse_foreign, take
 from metaroll.envs.lookup.source import EnvSource
-from metaroll.errors import MetarollError, RunExistsError, SnapshotError, blame_input, flag_of
+from metaroll.errors import (
+    MetarollError,
+    RunExistsError,
+    SnapshotError,
+    UsageError,
+    blame_input,
+    flag_of,
+    option_name,
+)
 from metaroll.lab.cli.runs.group_display import GroupDisplay
 from metaroll.lab.display.consoles import escape
 from metaroll.option_names import GIVEN
@@ -23,6 +31,7 @@ from metaroll.training.session.machine import processors
 from metaroll.training.session.run_config import SeedGroup, changed, command_after, file_layer, read_group
 from metaroll.training.store import run_folder
 from metaroll.training.store.run_folder import GROUP_FILE
+from metaroll.training.store.snapshots import latest
 
 __all__ = ["SeedsFailedError", "refuse_existing_group", "resume_group", "train_group"]
 
@@ -76,6 +85,12 @@ def _resume_all(group: SeedGroup, changes: Mapping[str, Any], console: Console) 
     from metaroll.lab.runs.run_reports import read_run
     from metaroll.training.algorithms.origins import warn_of_changes
 
+    done = max((latest(folder) or 0 for folder in group.folders), default=0)
+    if changes.get("epochs", done) < done:
+        raise UsageError(
+            f"{option_name('epochs')} must be at least {done}, which a run of the group has finished, got "
+            f"{changes['epochs']}"
+        )
     if group.missing:
         warn_of_changes(group.config, group.folder)
     group.write()
