@@ -242,12 +242,7 @@ def _resolved(module: Module) -> Iterator[tuple[int, str]]:
             for alias in node.names:
                 known[alias.asname or alias.name] = f"{node.module}.{alias.name}"
                 yield node.lineno, f"{node.module}.{alias.name}"
-    assigned = {
-        name.id
-        for node in module.of(ast.Assign)
-        for name in node.targets
-        if isinstance(name, ast.Name)
-    }
+    assigned = {name.id for node in module.of(ast.Assign) for name in node.targets if isinstance(name, ast.Name)}
     for node in module.of(ast.Assign):
         if len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
             value = _dotted(node.value, known)

@@ -92,7 +92,7 @@ TRIALS = {
 PEARL = {**IN_FOURS, "hidden_sizes": (8,), "num_train_tasks": 3, "num_test_tasks": 2, "n_exploration_traj": 2}
 # Its replay memory is full in the last epoch, after the stop.
 IMAGES = {
-    **{**OFF_POLICY, "cycles_per_epoch": 2, "n_train_steps": 3, "buffer_batch_size": 4, "min_buffer_size": 6},
+    **{**OFF_POLICY, "cycles_per_epoch": 2, "n_train_steps": 2, "buffer_batch_size": 4, "min_buffer_size": 6},
     "replay_size": 40,
     "num_train_tasks": 3,
     "num_test_tasks": 2,
@@ -105,7 +105,6 @@ GOALS = {
 CROSSQ = {**OFF_POLICY, "random_steps": 8, "renorm_warmup_steps": 12, "replay_size": 500}
 STUDENT = {**ON_POLICY, "replay_size": 60}
 RANDOM = {"randomize_param": ("m=0.5:1.5",)}
-
 CASES: dict[str, tuple[str, Mapping[str, Any]]] = {
     "ars": ("Pendulum-v1", {**SEARCH, "num_directions": 3, "normalize_observations": True}),
     "ars, domains": (
@@ -143,7 +142,7 @@ CASES: dict[str, tuple[str, Mapping[str, Any]]] = {
     "ppo, domains": ("Pendulum-v1", {**ON_POLICY, **RANDOM, "domain_params": ("m",)}),
     "ppo, gru": ("Pendulum-v1", {**ON_POLICY, "network": "gru"}),
     "promp": ("point-robot", {**FURTHER, "learn_inner_lr": True}),
-    "rl2": ("random-mdp", {**TRIALS, "trials_per_epoch": 4, "batch_size": 40, "episodes_per_trial": 3}),
+    "rl2": ("point-robot", {**TRIALS, "trials_per_epoch": 4, "episodes_per_trial": 3, "max_path_length": 10}),
     "rl2, list": ("bandit-5", {**TRIALS, "num_train_tasks": 7}),
     "rsac": ("Pendulum-v1", {**OFF_POLICY, "hidden_size": 6, "segment_length": 4, "burn_in": 2}),
     "sac": ("Pendulum-v1", OFF_POLICY),
