@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import TypeVar
 
 Node = TypeVar("Node", bound=ast.AST)
+_ASKED_FOR = (ast.Assign, ast.Call, ast.ClassDef, ast.Compare, ast.Constant, ast.Expr, ast.ImportFrom)
+"""The classes of nodes that rules ask for alone."""
 
 
 def walk(node: ast.AST) -> list[ast.AST]:
@@ -53,15 +55,17 @@ class Module:
 
     def of(self, *kinds: type[Node]) -> list[Node]:
         """The nodes of these classes, which have no subclasses, in the order of ``nodes``."""
-        if len(kinds) == 1:
-            return self._by_class.get(kinds[0], [])
-        return [node for node in self.nodes if type(node) in kinds]
+        if kinds not in self._found:
+            self._found[kinds] = [node for node in self.nodes if type(node) in kinds]
+        return self._found[kinds]
 
     @cached_property
-    def _by_class(self) -> dict[type, list]:
-        found: dict[type, list] = {}
+    def _found(self) -> dict[tuple[type, ...], list]:
+        """Nodes by their classes, those of one class at once, and those of several as they are asked for."""
+        found: dict[tuple[type, ...], list] = {(kind,): [] for kind in _ASKED_FOR}
         for node in self.nodes:
-            found.setdefault(type(node), []).append(node)
+            if (kind := (type(node),)) in found:
+                found[kind].append(node)
         return found
 
     def _lazy_imports(self) -> Iterator[ast.ImportFrom]:
