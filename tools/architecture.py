@@ -219,8 +219,8 @@ def import_breaches(source: Source) -> Iterator[str]:
     """Missing modules, cycles of modules, folders that import each other, and folders that are too full."""
     package = min(source.modules, key=len)
     for module in source.modules.values():
-        for node in module.nodes:
-            name = node.module if isinstance(node, ast.ImportFrom) and not node.level else None
+        for node in module.of(ast.ImportFrom):
+            name = None if node.level else node.module
             if name and name.partition(".")[0] == package and name not in source.modules:
                 yield f"{module.path} imports {name}, which does not exist"
     for group in cycles(source.imports):
@@ -252,8 +252,8 @@ def string_import_breaches(source: Source) -> Iterator[str]:
                     needed.add(module.path)
                     continue
                 yield f"{module.path} names {name} in a string, but that is in a higher folder"
-        for node in module.nodes:
-            if isinstance(node, ast.Call) and node.args and ast.unparse(node.func).endswith("import_module"):
+        for node in module.of(ast.Call):
+            if node.args and ast.unparse(node.func).endswith("import_module"):
                 head = node.args[0].values[0] if isinstance(node.args[0], ast.JoinedStr) else None
                 if isinstance(head, ast.Constant) and str(head.value).startswith("metaroll"):
                     yield f"{module.path} imports a module of metaroll by a composed name"
@@ -275,10 +275,9 @@ def classes_of(source: Source) -> dict[tuple[str, str], Class]:
     classes = {}
     for module in source.modules.values():
         names: dict[str, tuple[str, str]] = {}
-        for node in module.nodes:
-            if isinstance(node, ast.ImportFrom):
-                for alias, origin in zip(node.names, source.origins(node, module), strict=True):
-                    names[alias.asname or alias.name] = source.home(origin)
+        for node in module.of(ast.ImportFrom):
+            for alias, origin in zip(node.names, source.origins(node, module), strict=True):
+                names[alias.asname or alias.name] = source.home(origin)
         definitions = [node for node in module.tree.body if isinstance(node, ast.ClassDef)]
         names |= {node.name: (module.name, node.name) for node in definitions}
         for node in definitions:
@@ -303,8 +302,7 @@ def _kind_of(node: ast.ClassDef, bases: set[str]) -> tuple[bool, bool]:
 def class_breaches(source: Source) -> Iterator[str]:
     """Class hierarchies that are too deep, and concrete classes that are extended."""
     classes = classes_of(source)
-    nodes = (node for module in source.modules.values() for node in module.nodes)
-    calls = (node.func for node in nodes if isinstance(node, ast.Call))
+    calls = (node.func for module in source.modules.values() for node in module.of(ast.Call))
     called = {call.id if isinstance(call, ast.Name) else getattr(call, "attr", "") for call in calls}
     needed: set[str] = set()
 
@@ -340,9 +338,8 @@ def probes(source: Source, *, everywhere: bool = False) -> list[str]:
         f"{module.path}:{node.lineno} {ast.unparse(node)}"
         for module in source.modules.values()
         if everywhere or module.path not in ADAPTERS
-        for node in module.nodes
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Name)
+        for node in module.of(ast.Call)
+        if isinstance(node.func, ast.Name)
         and node.func.id in ("getattr", "hasattr")
         and len(node.args) > 1
         and isinstance(node.args[1], ast.Constant)

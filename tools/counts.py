@@ -420,8 +420,8 @@ def _public_names(source: Source) -> int:
 
 def _large_constructors(source: Source) -> Iterator[str]:
     for module in source.modules.values():
-        for node in module.nodes:
-            if isinstance(node, ast.ClassDef) and not module.path.startswith("compat/"):
+        for node in module.of(ast.ClassDef):
+            if not module.path.startswith("compat/"):
                 made = [m for m in node.body if isinstance(m, ast.FunctionDef) and m.name == "__init__"]
                 named = [a for m in made for a in (*m.args.posonlyargs, *m.args.args, *m.args.kwonlyargs)]
                 if len(named) - 1 >= MANY_ARGUMENTS:

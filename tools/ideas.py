@@ -76,7 +76,7 @@ def perceptrons(source: Source) -> list[str]:
         activations = _assigned_from(module, _ACTIVATION.fullmatch) | _known_as(module, source, activation_functions)
         known[module.name] = names = _Names(products, activations)
         names.products |= _assigned_from(module, names.products.__contains__)
-        methods = {inner for node in module.nodes if isinstance(node, ast.ClassDef) for inner in node.body}
+        methods = {inner for node in module.of(ast.ClassDef) for inner in node.body}
         names.methods = {n.name for n in _functions(module) if n in methods and "product" in _returned(n, names)}
         layers |= {(module.name, node.name) for node in _functions(module) if "activated" in _returned(node, names)}
     texts = []
@@ -90,15 +90,14 @@ def perceptrons(source: Source) -> list[str]:
 
 
 def _functions(module: Module) -> list[_Function]:
-    return [node for node in module.nodes if isinstance(node, _Function)]
+    return module.of(ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def _known_as(module: Module, source: Source, members: set[tuple[str, str]]) -> set[str]:
     """Names by which a module calls ``members`` (module, name), whether it defines or imports them."""
     imported = {
         alias.asname or alias.name
-        for node in module.nodes
-        if isinstance(node, ast.ImportFrom)
+        for node in module.of(ast.ImportFrom)
         for alias, origin in zip(node.names, source.origins(node, module), strict=True)
         if origin in members
     }
@@ -176,8 +175,8 @@ def _mentions(node: ast.AST, matches: Callable[[str], object]) -> bool:
 def _assigned_from(module: Module, matches: Callable[[str], object]) -> set[str]:
     """Names and attributes to which a function with a matching name is assigned: ``apply, _ = _ACTIVATIONS[name]``."""
     names: set[str] = set()
-    for node in module.nodes:
-        if not isinstance(node, ast.Assign) or len(node.targets) != 1:
+    for node in module.of(ast.Assign):
+        if len(node.targets) != 1:
             continue
         target = node.targets[0]
         pairs = (
@@ -403,7 +402,7 @@ def adams(source: Source) -> list[str]:
         if any(re.fullmatch(r"torch\.optim\.(\w+\.)?\w*Adam\w*", name) for name in mentioned):
             users.append(module.path)
         constants = _constants(module)
-        functions = (node for node in module.nodes if isinstance(node, _Function))
+        functions = _functions(module)
         texts += [f"{module.path}: {node.name}" for node in functions if _is_adam(node, constants) or _calls_adam(node)]
     return [*texts, f"torch.optim.Adam: {', '.join(users)}"] if users else texts
 
@@ -625,7 +624,7 @@ def epoch_loops(source: Source) -> list[str]:
     """
     texts = []
     for module in source.modules.values():
-        loops = [node for node in module.nodes if _is_epoch_loop(node)]
+        loops = [node for node in module.of(*_LOOPS) if _is_epoch_loop(node)]
         inner = {node for loop in loops for node in walk(loop) if node is not loop}
         texts += [f"{module.path}: line {loop.lineno}" for loop in loops if loop not in inner]
     return texts
@@ -665,8 +664,8 @@ def replay_memories(source: Source) -> list[str]:
     """
     classes: dict[str, tuple[Module, ast.ClassDef]] = {}
     for module in source.modules.values():
-        for node in module.nodes:
-            if isinstance(node, ast.ClassDef) and _is_memory(node):
+        for node in module.of(ast.ClassDef):
+            if _is_memory(node):
                 classes[f"{module.path}: {node.name}"] = module, node
     names = {node.name for _, node in classes.values()}
     return [
@@ -707,7 +706,7 @@ def descriptions(source: Source) -> list[str]:
     ``build``, and all classes derived from them.
     """
     described: dict[str, str] = {}
-    classes = [(m, node) for m in source.modules.values() for node in m.nodes if isinstance(node, ast.ClassDef)]
+    classes = [(m, node) for m in source.modules.values() for node in m.of(ast.ClassDef)]
     for module, node in classes:
         members = _declared(node)
         if "name" in members and "build" in members:
@@ -742,8 +741,8 @@ def setups(source: Source) -> list[str]:
     described = set(descriptions(source))
     texts = []
     for module in source.modules.values():
-        for node in module.nodes:
-            if not isinstance(node, ast.ClassDef) or f"{module.path}: {node.name}" in described:
+        for node in module.of(ast.ClassDef):
+            if f"{module.path}: {node.name}" in described:
                 continue
             fields = [member for member in node.body if isinstance(member, ast.AnnAssign)]
             is_options = (
@@ -767,8 +766,8 @@ def override_tests(source: Source) -> list[str]:
     return [
         f"{module.path}:{node.lineno} {ast.unparse(node)}"
         for module in source.modules.values()
-        for node in module.nodes
-        if isinstance(node, ast.Compare) and _tests_override(node)
+        for node in module.of(ast.Compare)
+        if _tests_override(node)
     ]
 
 

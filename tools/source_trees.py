@@ -10,8 +10,13 @@ import io
 import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
+from typing import TypeVar
+
+Node = TypeVar("Node", bound=ast.AST)
+_ASKED_FOR = (ast.Assign, ast.Call, ast.ClassDef, ast.Compare, ast.Constant, ast.Expr, ast.ImportFrom)
+"""The classes of nodes that rules ask for alone."""
 
 
 def walk(node: ast.AST) -> list[ast.AST]:
@@ -47,6 +52,21 @@ class Module:
     def nodes(self) -> list[ast.AST]:
         """All nodes of the tree, collected once for all rules, and the lazy imports of a package."""
         return [*walk(self.tree), *self._lazy_imports()]
+
+    def of(self, *kinds: type[Node]) -> list[Node]:
+        """The nodes of these classes, which have no subclasses, in the order of ``nodes``."""
+        if kinds not in self._found:
+            self._found[kinds] = [node for node in self.nodes if type(node) in kinds]
+        return self._found[kinds]
+
+    @cached_property
+    def _found(self) -> dict[tuple[type, ...], list]:
+        """Nodes by their classes, those of one class at once, and those of several as they are asked for."""
+        found: dict[tuple[type, ...], list] = {(kind,): [] for kind in _ASKED_FOR}
+        for node in self.nodes:
+            if (kind := (type(node),)) in found:
+                found[kind].append(node)
+        return found
 
     def _lazy_imports(self) -> Iterator[ast.ImportFrom]:
         """The imports in ``_MODULES`` (module -> names); those of the top package are left out."""
@@ -91,7 +111,7 @@ class Source:
         return {name: set(self._imports_of(module)) - {name} for name, module in self.modules.items()}
 
     def _imports_of(self, module: Module) -> Iterator[str]:
-        for node in module.nodes:
+        for node in module.of(ast.Import, ast.ImportFrom):
             if isinstance(node, ast.Import):
                 yield from (alias.name for alias in node.names if alias.name in self.modules)
             elif isinstance(node, ast.ImportFrom):
@@ -114,7 +134,7 @@ class Source:
         """Where a name is defined; an ``__init__`` may only import it from another module."""
         door = self.modules.get(origin[0])
         if door is not None and door.is_init:
-            for node in (node for node in door.nodes if isinstance(node, ast.ImportFrom)):
+            for node in door.of(ast.ImportFrom):
                 for alias, source in zip(node.names, self.origins(node, door), strict=True):
                     if (alias.asname or alias.name) == origin[1]:
                         return self.home(source)
@@ -149,25 +169,31 @@ class Source:
 
 def docstrings(module: Module) -> set[ast.Constant]:
     """The strings that are statements: docstrings, also those of attributes."""
-    statements = (node.value for node in module.nodes if isinstance(node, ast.Expr))
+    statements = (node.value for node in module.of(ast.Expr))
     return {value for value in statements if isinstance(value, ast.Constant) and isinstance(value.value, str)}
 
 
 def strings(module: Module) -> Iterator[tuple[int, str]]:
     """(line, value) of every string that is not a docstring."""
     excluded = docstrings(module)
-    for node in module.nodes:
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in excluded:
+    for node in module.of(ast.Constant):
+        if isinstance(node.value, str) and node not in excluded:
             yield node.lineno, node.value
 
 
 def identifiers(module: Module) -> Iterator[tuple[int, str]]:
     """(line, name) of every name that is defined, used or imported."""
     for node in module.nodes:
-        for attribute in ("id", "attr", "name", "arg", "asname", "module"):
+        for attribute in _names_of(type(node)):
             value = getattr(node, attribute, None)
             if isinstance(value, str):
                 yield getattr(node, "lineno", 0), value
+
+
+@cache
+def _names_of(kind: type[ast.AST]) -> list[str]:
+    """The fields of a node of this class that can be names."""
+    return [name for name in ("id", "attr", "name", "arg", "asname", "module") if name in kind._fields]
 
 
 _NO_CODE = (
@@ -210,7 +236,7 @@ def resolved(module: Module) -> list[tuple[int, str]]:
 
 def _resolved(module: Module) -> Iterator[tuple[int, str]]:
     known: dict[str, str] = {}
-    for node in module.nodes:
+    for node in module.of(ast.Import, ast.ImportFrom):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 known[alias.asname or alias.name.partition(".")[0]] = (
@@ -220,19 +246,13 @@ def _resolved(module: Module) -> Iterator[tuple[int, str]]:
             for alias in node.names:
                 known[alias.asname or alias.name] = f"{node.module}.{alias.name}"
                 yield node.lineno, f"{node.module}.{alias.name}"
-    assigned = {
-        name.id
-        for node in module.nodes
-        if isinstance(node, ast.Assign)
-        for name in node.targets
-        if isinstance(name, ast.Name)
-    }
-    for node in module.nodes:
-        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+    assigned = {name.id for node in module.of(ast.Assign) for name in node.targets if isinstance(name, ast.Name)}
+    for node in module.of(ast.Assign):
+        if len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
             value = _dotted(node.value, known)
             if value is not None and "." in value:  # read = json.loads
                 known.setdefault(node.targets[0].id, value)
-    for node in module.nodes:
+    for node in module.of(ast.Attribute, ast.Name):
         if isinstance(node, ast.Attribute):
             name = _dotted(node, known)
             if name is not None:
@@ -261,7 +281,7 @@ def _dotted(node: ast.expr, known: dict[str, str]) -> str | None:
 
 def _opens(module: Module, function: ast.Attribute) -> bool:
     """Whether a call of a method ``open`` opens a path: it has no arguments, or a mode."""
-    call = next((n for n in module.nodes if isinstance(n, ast.Call) and n.func is function), None)
+    call = next((n for n in module.of(ast.Call) if n.func is function), None)
     if call is None:
         return False
     first = call.args[0] if call.args else None

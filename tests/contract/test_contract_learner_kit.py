@@ -90,10 +90,21 @@ TRIALS = {
     "evaluate_every": 2,
 }
 PEARL = {**IN_FOURS, "hidden_sizes": (8,), "num_train_tasks": 3, "num_test_tasks": 2, "n_exploration_traj": 2}
+# Its replay memory is full in the last epoch, after the stop.
+IMAGES = {
+    **{**OFF_POLICY, "cycles_per_epoch": 2, "n_train_steps": 2, "buffer_batch_size": 4, "min_buffer_size": 6},
+    "replay_size": 40,
+    "num_train_tasks": 3,
+    "num_test_tasks": 2,
+}
+GOALS = {
+    **{**OFF_POLICY, "n_train_steps": 18, "rollout_batch_size": 6, "max_path_length": 4},
+    "num_train_tasks": 4,
+    "num_test_tasks": 2,
+}
 CROSSQ = {**OFF_POLICY, "random_steps": 8, "renorm_warmup_steps": 12, "replay_size": 500}
 STUDENT = {**ON_POLICY, "replay_size": 60}
 RANDOM = {"randomize_param": ("m=0.5:1.5",)}
-
 CASES: dict[str, tuple[str, Mapping[str, Any]]] = {
     "ars": ("Pendulum-v1", {**SEARCH, "num_directions": 3, "normalize_observations": True}),
     "ars, domains": (
@@ -131,16 +142,16 @@ CASES: dict[str, tuple[str, Mapping[str, Any]]] = {
     "ppo, domains": ("Pendulum-v1", {**ON_POLICY, **RANDOM, "domain_params": ("m",)}),
     "ppo, gru": ("Pendulum-v1", {**ON_POLICY, "network": "gru"}),
     "promp": ("point-robot", {**FURTHER, "learn_inner_lr": True}),
-    "rl2": ("random-mdp", {**TRIALS, "episodes_per_trial": 3}),
+    "rl2": ("point-robot", {**TRIALS, "trials_per_epoch": 4, "episodes_per_trial": 3, "max_path_length": 10}),
     "rl2, list": ("bandit-5", {**TRIALS, "num_train_tasks": 7}),
     "rsac": ("Pendulum-v1", {**OFF_POLICY, "hidden_size": 6, "segment_length": 4, "burn_in": 2}),
     "sac": ("Pendulum-v1", OFF_POLICY),
     "sac, choices": ("CartPole-v1", REPLAYED),
-    "sac, images": ("point-robot-pixels", {**OFF_POLICY, "n_train_steps": 6, "min_buffer_size": 6, "replay_size": 60}),
+    "sac, images": ("point-robot-pixels", IMAGES),
     "sac, replay": ("Pendulum-v1", REPLAYED),
     "snes": ("Pendulum-v1", {**SEARCH, "population": 4}),
     "td3": ("Pendulum-v1", OFF_POLICY),
-    "td3, goals": ("point-goal", {**OFF_POLICY, "n_train_steps": 18, "rollout_batch_size": 6, "max_path_length": 4}),
+    "td3, goals": ("point-goal", GOALS),
     "td3, replay": ("Pendulum-v1", {**OFF_POLICY, "n_step": 2, "exploration_noise": "ornstein-uhlenbeck", **RANDOM}),
     "tqc": ("Pendulum-v1", {**REPLAYED, "num_critics": 2, "num_atoms": 5}),
     "varibad:VARIBAD": ("point-robot", VARIBAD),
@@ -195,13 +206,20 @@ def test_algorithms_keep_their_promises(name: str, teachers: Callable[[str], str
     env, options = CASES[name] if name in CASES else case_of(algo)
     if algo == "distill":
         options = {**options, "teacher": teachers(env)}
-    check_learner(
-        lambda seed: built(algo, env, options, seed).algo,
-        built(algo, env, options, 0).env,
-        make_evaluator=lambda: built(algo, env, options, 0).evaluator,
-        stop_after=2,
-    )
-    policy = built(algo, env, options, 0).algo.policy
+    first = built(algo, env, options, 0)
+    made: list[experiments.Experiment] = []
+
+    def make_evaluator() -> Any:
+        made[:] = [built(algo, env, options, 0)]
+        return made[0].evaluator
+
+    def make(seed: int) -> Any:
+        """The learner that belongs to the evaluator, as in a run, or one of another seed."""
+        experiment = made.pop() if made and seed == 0 else built(algo, env, options, seed)
+        return experiment.algo
+
+    check_learner(make, first.env, make_evaluator=make_evaluator, stop_after=2)
+    policy = first.algo.policy
     if type(policy).__module__.partition(".")[0] != "metaroll":  # ours have cases with their kit
         memory = policy.initial_state([None], [np.random.default_rng(0)]).get("hidden")
         told = [] if memory is None else [{"hidden": np.linspace(-1, 1, memory.shape[1], dtype=np.float32)}]
@@ -215,9 +233,15 @@ def learner_of(name: str, teachers: Callable[[str], str], seed: int = 0, **chang
     return built(algo, env, {**options, **taught, **changes}, seed).algo
 
 
+@pytest.fixture(scope="module")
+def learners(teachers: Callable[[str], str]) -> Callable[[str, int], Any]:
+    """The learner of a case and a seed, for tests that change none."""
+    return functools.cache(lambda name, seed: learner_of(name, teachers, seed))
+
+
 @pytest.mark.parametrize("name", CASES)
-def test_a_state_that_does_not_fit_changes_nothing(name: str, teachers: Callable[[str], str]) -> None:
-    learner, other = learner_of(name, teachers), learner_of(name, teachers, seed=1)
+def test_a_state_that_does_not_fit_changes_nothing(name: str, learners: Callable[[str, int], Any]) -> None:
+    learner, other = learners(name, 0), learners(name, 1)
     before = own_copy(learner.state_dict())
     assert not trees_equal({**before, "seed": None}, {**other.state_dict(), "seed": None}), "another seed, other draws"
     for part in (name for name, value in before.items() if value is not None):
@@ -229,11 +253,11 @@ def test_a_state_that_does_not_fit_changes_nothing(name: str, teachers: Callable
     assert trees_equal(learner.state_dict(), before)
 
 
-def test_fingerprints_are_those_of_the_settings(teachers: Callable[[str], str]) -> None:
+def test_fingerprints_are_those_of_the_settings(learners: Callable[[str, int], Any]) -> None:
     """Snapshots of other settings are refused by them; those of other seeds are not."""
-    found = {name: learner_of(name, teachers).fingerprint() for name in CASES}
+    found = {name: learners(name, 0).fingerprint() for name in CASES}
     assert len({*found.values()}) == len(CASES)
-    assert found == {name: learner_of(name, teachers, seed=1).fingerprint() for name in CASES}
+    assert found == {name: learners(name, 1).fingerprint() for name in CASES}
 
 
 @pytest.mark.parametrize(
@@ -263,9 +287,9 @@ def test_fingerprints_are_those_of_the_settings(teachers: Callable[[str], str]) 
     ],
 )
 def test_other_settings_have_another_fingerprint(
-    name: str, changes: dict[str, Any], teachers: Callable[[str], str]
+    name: str, changes: dict[str, Any], teachers: Callable[[str], str], learners: Callable[[str, int], Any]
 ) -> None:
-    assert learner_of(name, teachers, **changes).fingerprint() != learner_of(name, teachers).fingerprint()
+    assert learner_of(name, teachers, **changes).fingerprint() != learners(name, 0).fingerprint()
 
 
 def test_every_algorithm_has_a_case() -> None:

@@ -134,7 +134,7 @@ def test_pointless_changes_are_not_made(tool, source, kind):
 
 
 def test_a_draw_is_reproducible_and_covers_every_package(tool):
-    modules = tool.modules_of(TOOLS.parent / "src" / "metaroll" / "functional" / "series")
+    modules = tool.modules_of(TOOLS.parent / "src" / "metaroll" / "functional" / "posteriors")
     modules |= {"small/one.py": "x = 1\ny = 2\nz = 3\n"}
     drawn = tool.draw(modules, seed=0, count=40)
     assert drawn == tool.draw(modules, seed=0, count=40) != tool.draw(modules, seed=1, count=40)

@@ -57,6 +57,7 @@ def test_the_commands_run(tmp_path: Path) -> None:
     ]
     for command in TRAINED:
         more = " --segment-length 4 --burn-in 2" if "rsac" in command else ""
+        more += " --num-test-tasks 2" if re.search("--(randomize|num-train-tasks)", command) else ""
         assert "60 environment steps" in run_command(tmp_path, f"{command} {SMALL}{more}").replace("\n", " ")
     for command in DONE:
         run_command(tmp_path, command.replace("--epochs 30", "--epochs 2"))

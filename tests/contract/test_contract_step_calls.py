@@ -9,11 +9,13 @@ import ast
 import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 
 PACKAGE = Path(__file__).parents[2] / "src" / "metaroll"
 MODULES = sorted(PACKAGE.rglob("*.py"))
+Node = TypeVar("Node", bound=ast.AST)
 Rule = Callable[[ast.Module, str], Iterator[str]]
 
 
@@ -23,21 +25,27 @@ def name_of(path: Path) -> str:
 
 # ------------------------------------------------------------------------------------------------- reading the trees
 @functools.lru_cache(maxsize=1)
-def nodes_of(tree: ast.Module) -> list[ast.AST]:
+def _by_class(tree: ast.Module) -> dict[type, list[Any]]:
     """All nodes of the tree, collected once for all rules."""
-    return list(ast.walk(tree))
+    found: dict[type, list[Any]] = {}
+    for node in ast.walk(tree):
+        found.setdefault(type(node), []).append(node)
+    return found
+
+
+def nodes_of(tree: ast.Module, kind: type[Node]) -> list[Node]:
+    """The nodes of a class, which has no subclasses."""
+    return _by_class(tree).get(kind, [])
 
 
 def aliases_of(tree: ast.Module) -> dict[str, str]:
     """Local name -> dotted name that it stands for, from all imports of the module."""
     found = {}
-    for node in nodes_of(tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                found[alias.asname or alias.name.split(".")[0]] = (
-                    alias.name if alias.asname else alias.name.split(".")[0]
-                )
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+    for node in nodes_of(tree, ast.Import):
+        for alias in node.names:
+            found[alias.asname or alias.name.split(".")[0]] = alias.name if alias.asname else alias.name.split(".")[0]
+    for node in nodes_of(tree, ast.ImportFrom):
+        if node.module and not node.level:
             for alias in node.names:
                 found[alias.asname or alias.name] = f"{node.module}.{alias.name}"
     return found
@@ -61,8 +69,8 @@ def last_name(node: ast.expr) -> str:
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
-def calls(tree: ast.Module) -> Iterator[ast.Call]:
-    return (node for node in nodes_of(tree) if isinstance(node, ast.Call))
+def calls(tree: ast.Module) -> list[ast.Call]:
+    return nodes_of(tree, ast.Call)
 
 
 def has_generator(call: ast.Call) -> bool:
@@ -114,8 +122,8 @@ def stepping(tree: ast.Module, where: str) -> Iterator[str]:
             isinstance(arg, ast.Constant) and arg.value == "step" for arg in call.args
         ):
             yield f"line {call.lineno}: getattr(..., 'step')"
-    for node in nodes_of(tree):  # step = env.step
-        if isinstance(node, ast.Attribute) and node.attr == "step" and node not in called:
+    for node in nodes_of(tree, ast.Attribute):  # step = env.step
+        if node.attr == "step" and node not in called:
             owner = last_name(node.value).lower()
             if "env" in owner or "slots" in owner:
                 yield f"line {node.lineno}: {ast.unparse(node)} is taken for a call"
@@ -195,7 +203,7 @@ def global_randomness(tree: ast.Module, where: str) -> Iterator[str]:
     if where == "seeding.py":
         return
     aliases = aliases_of(tree)
-    finals = {n for t in nodes_of(tree) if isinstance(t, ast.Try) for s in t.finalbody for n in ast.walk(s)}
+    finals = {n for t in nodes_of(tree, ast.Try) for s in t.finalbody for n in ast.walk(s)}
     for call in calls(tree):
         name = dotted(call.func, aliases)
         if name == "random.getstate" or (name == "random.setstate" and call in finals):
@@ -232,13 +240,15 @@ def global_switches(tree: ast.Module, where: str) -> Iterator[str]:
     given = [word.value for call in calls(tree) for word in call.keywords if word.arg == "initializer"]
     own_threads = {name.id for name in given if isinstance(name, ast.Name)}
     restored: dict[str, set[ast.AST]] = {name: set() for name in SWITCHES}  # switch -> nodes after which it is put back
-    for node in nodes_of(tree):
-        if isinstance(node, ast.With) and "catch_warnings" in ast.unparse(node).split("\n")[0]:
+    for node in nodes_of(tree, ast.With):
+        if any("catch_warnings" in ast.unparse(item) for item in node.items):
             for name in ("warnings.filterwarnings", "warnings.simplefilter"):
                 restored[name].update(ast.walk(node))
-        elif isinstance(node, ast.FunctionDef) and node.name in own_threads:
+    ends = [node for node in nodes_of(tree, ast.Try) if node.finalbody]
+    for node in nodes_of(tree, ast.FunctionDef):
+        if node.name in own_threads:
             restored["torch.set_num_threads"].update(ast.walk(node))  # each thread has its own number
-        elif isinstance(node, ast.FunctionDef):
+        elif any(node.lineno <= end.lineno <= (node.end_lineno or 0) for end in ends):
             finals = [n for t in ast.walk(node) if isinstance(t, ast.Try) for s in t.finalbody for n in ast.walk(s)]
             for name in {dotted(n.func, aliases) for n in finals if isinstance(n, ast.Call)} & SWITCHES:
                 restored[name].update(ast.walk(node))
