@@ -41,7 +41,6 @@ def test_example_runs(script: Path, tmp_path: Path) -> None:
     assert "return on tasks it never saw -" in run_script(tmp_path, script.read_text(encoding="utf-8"))
 
 
-@pytest.mark.usefixtures("empty_charts")
 @pytest.mark.parametrize(("name", "end", "folders"), [(name, *told) for name, told in QUICK.items()])
 def test_all_steps_of_an_example_of_minutes(name: str, end: str, folders: set, tmp_path, monkeypatch, capsys) -> None:
     """In this process, which has imported everything already; with a network that is not trained for long."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 
-import pytest
 from doc_pages import page, python_blocks, run_command, run_script
 
 from metaroll.configs import EstimatorConfig
@@ -14,9 +13,8 @@ from metaroll.lab.inferring import inferring
 PAGE = page("your_simulator.md")
 
 
-@pytest.mark.usefixtures("empty_charts")
 def test_the_page_runs_from_top_to_bottom(tmp_path, monkeypatch):
-    """With a network that is not trained for long, and without the charts of its report."""
+    """With a network that is not trained for long."""
     short = EstimatorConfig(max_epochs=2, num_transforms=1, hidden_features=8)
     monkeypatch.setattr(inferring, "infer_config", lambda options: short)
     module, log = python_blocks(PAGE)
