@@ -157,20 +157,24 @@ def test_nan_rewards_are_refused() -> None:
             executor.step([np.zeros(1)])
 
 
-def test_a_lost_worker_is_told_and_reset_begins_anew() -> None:
-    with MetaParallelEnvExecutor(Ending(), 2, 1, 50, seed=0, num_workers=2) as executor:
+def test_a_lost_worker_is_told_and_reset_begins_anew(pool: SamplerPool) -> None:
+    with MetaParallelEnvExecutor(Ending(), 2, 1, 50, seed=0, pool=pool) as executor:
         executor.set_tasks([{"chance": 0.0, "bonus": 0.0}, {"chance": 0.0, "bonus": 1.0}])
         executor.reset()
         executor.step([np.zeros(1)] * 2)
-        pids = executor._engine.pool.invoke_all(pid_of)
-        os.kill(pids[0], signal.SIGKILL)
+        os.kill(pool.invoke_all(pid_of)[0], signal.SIGKILL)
         told = r"lost, and with it the episodes of environments \d \(task \{'chance': 0.0, 'bonus': \d.0\}\); reset\(\)"
         with pytest.raises(MetarollError, match=told):
             executor.step([np.zeros(1)] * 2)
         executor.reset()
         _, _, dones, _ = executor.step([np.zeros(1)] * 2)
         assert not dones.any()
-    assert not psutil.pid_exists(pids[1])  # closed
+
+
+def test_closing_ends_the_workers_of_an_executor() -> None:
+    with MetaParallelEnvExecutor(Ending(), 2, 1, 50, seed=0, num_workers=2) as executor:
+        pids = executor._engine.pool.invoke_all(pid_of)
+    assert not any(map(psutil.pid_exists, pids))
 
 
 def test_wrong_use_is_told() -> None:
