@@ -232,7 +232,8 @@ def test_workers_that_hang_are_replaced_after_the_timeout(tmp_path):
             return super().step(action)
 
     marker = str(tmp_path / "hung")
-    with quiet(HangsOnce, push, 2, min_rollouts=4, timeouts=PoolTimeouts(step_s=1.0)) as sampler:
+    options = {"transport": "process", "timeouts": PoolTimeouts(step_s=1.0)}
+    with quiet(HangsOnce, push, min_rollouts=4, **options) as sampler:
         rollouts = sampler.sample()
     assert os.path.exists(marker)
     with quiet(HangsOnce, push, min_rollouts=4) as serial:
@@ -294,9 +295,9 @@ def test_bad_calls_are_refused(arguments, error, argument):
 
 
 def test_a_shared_pool_is_not_stopped():
-    with SamplerPool(2) as pool:  # of its own, since the shared ones of the tests are never stopped
+    with SamplerPool(1, transport="process") as pool:  # of its own: those of the tests are never stopped
         workers = pool.invoke_all(pids)
-        quiet(Oscillator, push, 2, pool=pool, min_rollouts=1).close()
+        quiet(Oscillator, push, pool=pool, min_rollouts=1).close()
         assert pool.invoke_all(pids) == workers  # a stopped pool would start others
 
 
@@ -370,7 +371,7 @@ def test_a_closed_sampler_says_so():
 
 
 def test_samplers_that_were_collected_leave_no_process():
-    sampler = quiet(Oscillator, push, 2, min_rollouts=1)
+    sampler = quiet(Oscillator, push, min_rollouts=1, transport="process")
     sampler.sample()
     workers = [status.pid for status in sampler._engine.pool.describe_workers()]
     del sampler
