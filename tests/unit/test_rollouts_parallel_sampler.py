@@ -13,6 +13,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from pool_functions import pids
 from sampler_envs import NOMINAL, Nan, Oscillator
 
 from metaroll.data.compare import first_difference
@@ -54,10 +55,6 @@ def ending():
 
 def quiet(env, policy, workers=1, **options):
     return ParallelRolloutSampler(env, policy, workers, **{"show_progress_bar": False, "seed": 7, **options})
-
-
-def pids(G):
-    return os.getpid()
 
 
 @pytest.fixture(scope="module")
