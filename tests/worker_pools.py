@@ -48,7 +48,7 @@ class SharedPools:
 
     @contextlib.contextmanager
     def strict(self, num_workers: int, **settings: Any) -> Iterator[SamplerPool]:
-        """``pools[num_workers]``, meanwhile with other timeouts or another ``max_retries``, for tests of lost workers."""
+        """``pools[num_workers]``, meanwhile with other timeouts or ``max_retries``, for tests of lost workers."""
         pool = self[num_workers]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(pool, "config", dataclasses.replace(pool.config, **settings))
