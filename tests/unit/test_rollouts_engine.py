@@ -262,8 +262,10 @@ def test_a_lost_worker_changes_no_bit(kind, at_step, tmp_path, shared_pools):
     policy = gaussian()
     with RolloutEngine(lambda: Trouble("none"), policy) as engine:
         expected = engine.run(many)
-    pool = shared_pools.with_timeouts(2, PoolTimeouts(step_s=1.5, reset_s=1.5))
-    with RolloutEngine(lambda: Trouble(kind, at_step, marker), policy, pool=pool) as engine:
+    with (
+        shared_pools.strict(2, timeouts=PoolTimeouts(step_s=1.5, reset_s=1.5)) as pool,
+        RolloutEngine(lambda: Trouble(kind, at_step, marker), policy, pool=pool) as engine,
+    ):
         begun = time.monotonic()
         assert same(engine.run(many), expected)
         assert time.monotonic() - begun < 60
