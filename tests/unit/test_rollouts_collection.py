@@ -16,6 +16,7 @@ import pytest
 from engine_envs import Drift, SetDrift, Trouble
 from interruptions import NamespaceTransport, is_interrupted
 from live_cases import CASES, SLOTS, collected, drift_plan, policy_for, rows
+from pool_functions import refuses_short_ones, returns_and_lengths
 
 from metaroll import RolloutEngine, SamplerPool
 from metaroll.data.rollouts import Rollouts
@@ -612,10 +613,6 @@ def test_a_failure_of_one_of_many_is_found() -> None:
 # -- reduction ---------------------------------------------------------------------------------------------------------
 
 
-def returns_and_lengths(columns: dict[str, Any], bounds: np.ndarray) -> np.ndarray:
-    return np.stack([np.add.reduceat(columns["rewards"], bounds[:-1]), np.diff(bounds)], axis=1)
-
-
 def test_reduced_rows_are_those_of_the_rollouts(shared_pools: Any) -> None:
     plans = [drift_plan(i) for i in range(40)]
     policy = policy_for(Drift())
@@ -641,12 +638,6 @@ def test_reduced_rows_are_those_of_the_rollouts(shared_pools: Any) -> None:
             engine.run_reduced(plans, "mean")  # type: ignore[arg-type]
     with RolloutEngine(Drift, policy, pool=shared_pools[2]) as engine:
         np.testing.assert_array_equal(engine.run_reduced(plans, returns_and_lengths), expected)
-
-
-def refuses_short_ones(columns: dict[str, Any], bounds: np.ndarray) -> np.ndarray:
-    if (np.diff(bounds) < 8).any():
-        raise ArithmeticError("too short")
-    return np.diff(bounds)
 
 
 @pytest.mark.parametrize("count", [1, 2])

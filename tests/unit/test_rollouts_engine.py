@@ -7,11 +7,10 @@ import time
 import traceback
 from functools import partial
 
-import gymnasium
 import numpy as np
 import pytest
 import torch
-from engine_envs import Drift, SetDrift, Trouble
+from engine_envs import BreaksAt, Drift, SetDrift, Trouble
 from interruptions import NamespaceTransport, is_interrupted, last_times
 
 from metaroll.data.compare import rollouts_equal, trees_equal
@@ -451,24 +450,6 @@ def test_time_limit_is_truncation_and_the_true_last_observation_is_kept():
     ended = rollout(Drift(end=1.0), gaussian(), max_steps=7, seed=1)
     assert ended.terminated.tolist() == [True] and not ended.truncated.any()
     assert not np.array_equal(ended.observations[0], ended.observations[1])  # Q-39
-
-
-class BreaksAt(gymnasium.Env):
-    """Raises at the step that its initial state names."""
-
-    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (1,), np.float32)
-    action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.number, self.breaks_at = 0, (options or {"init_state": [np.inf]})["init_state"][0]
-        return np.zeros(1, np.float32), {}
-
-    def step(self, action):
-        self.number += 1
-        if self.number >= self.breaks_at:
-            raise RuntimeError("the gear broke")
-        return np.full(1, self.number, np.float32), 1.0, False, False, {}
 
 
 @pytest.mark.parametrize("count", [None, 2])

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from pool_functions import pids
-from sampler_envs import NOMINAL, Nan, Oscillator
+from sampler_envs import NOMINAL, Controller, Explorer, Nan, Oscillator, ending, push
 
 from metaroll.data.compare import first_difference
 from metaroll.errors import InvalidValueError, NotPicklableError, RolloutError, ShapeError, UnknownNameError
@@ -32,25 +32,6 @@ from metaroll.types import EnvSpec, RolloutPlan
 def gaussian():
     spec = EnvSpec.from_env(Oscillator())
     return GaussianMLPPolicy(spec, hidden_sizes=(4,), generator=torch.Generator().manual_seed(0))
-
-
-class Explorer:
-    """A foreign exploration strategy: noise from the global generator around another policy."""
-
-    def __init__(self, policy):
-        self.policy = policy
-
-    def __call__(self, obs):
-        return self.policy(obs) + 0.3 * np.random.normal(size=1)
-
-
-def push(obs):
-    return np.tanh(obs[:1])
-
-
-def ending():
-    """Ends at random, after 20 steps at the latest."""
-    return Oscillator(end=0.1)
 
 
 def quiet(env, policy, workers=1, **options):
@@ -308,18 +289,6 @@ def test_max_steps_ends_rollouts_of_environments_without_a_limit():
     again = cloudpickle.loads(cloudpickle.dumps(sampler))
     assert [r.truncated[-1] for r in again.sample()] == [True, True] and again.max_steps == 7
     assert [len(r) for r in quiet(endless, push, min_steps=20, max_steps=7, seed=3).sample()] == [7, 7, 7]
-
-
-class Controller:
-    """Pushes in proportion to the mass that it is told."""
-
-    told = None
-
-    def reset(self, domain_param=None):
-        self.told = domain_param
-
-    def __call__(self, obs):
-        return np.array([self.told["mass"] / 10])
 
 
 def test_policies_that_want_them_are_told_the_domain_parameters_of_each_rollout(pools):
