@@ -31,7 +31,6 @@ from metaroll.rollouts.requests import SampleRequest
 from metaroll.rollouts.single.replay import assert_worker_invariant, replay
 from metaroll.rollouts.single.rollout import rollout
 from metaroll.rollouts.workers import pool as pool_module
-from metaroll.rollouts.workers.pool import SamplerPool
 from metaroll.tasks.updates import SetTaskUpdate
 from metaroll.types import EnvSpec, RolloutPlan
 
@@ -271,9 +270,9 @@ def test_a_lost_worker_changes_no_bit(kind, at_step, tmp_path, shared_pools):
     assert os.path.exists(marker)
 
 
-def test_an_env_that_always_kills_its_worker_ends_in_an_error_that_names_the_plans():
+def test_an_env_that_always_kills_its_worker_ends_in_an_error_that_names_the_plans(shared_pools):
     with (
-        SamplerPool(1, transport="process", max_retries=1) as pool,
+        shared_pools.strict(1, max_retries=1) as pool,
         RolloutEngine(lambda: Trouble("kill"), gaussian(), pool=pool) as engine,
         pytest.raises(WorkerLost, match=r"rollouts? .*\(seeds? \(0, 0.* tried 2 times, .* killed by SIGKILL") as caught,
     ):

@@ -155,7 +155,7 @@ def test_a_pipe_of_the_parent_that_nobody_reads_stops_nothing(tmp_path):
     assert (tmp_path / "marker").exists() and (tmp_path / "same").read_text() == "True"
 
 
-def test_an_environment_that_always_spoils_its_process_is_named(tmp_path):
+def test_an_environment_that_always_spoils_its_process_is_named(tmp_path, shared_pools):
     marker = tmp_path / "no folder" / "marker"  # cannot be made
 
     class Closing(Drift):
@@ -164,7 +164,7 @@ def test_an_environment_that_always_spoils_its_process_is_named(tmp_path):
             return super().step(action)
 
     with (
-        SamplerPool(1, transport="process", timeouts=TIMEOUTS, max_retries=1) as pool,
+        shared_pools.strict(1, timeouts=TIMEOUTS, max_retries=1) as pool,
         RolloutEngine(Closing, policy(), pool=pool) as engine,
         pytest.raises(
             WorkerLost, match=r"rollout.*tried 2 times.*its connection ended. .*descriptors(?s:.)*metaroll\.rollout"
