@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+from collections.abc import Iterator
 from typing import Any, final
+
+import pytest
 
 from metaroll.processes.children import guard_pid
 from metaroll.rollouts.configs import PoolTimeouts
@@ -40,6 +45,14 @@ class SharedPools:
             pool = self._running[key] = _SharedPool(num_workers, transport="process", timeouts=key[1])
             pool.invoke_all(bool)  # so that all of them have started
         return self._running[key]
+
+    @contextlib.contextmanager
+    def strict(self, num_workers: int, **settings: Any) -> Iterator[SamplerPool]:
+        """``pools[num_workers]``, meanwhile with other timeouts or ``max_retries``, for tests of lost workers."""
+        pool = self[num_workers]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(pool, "config", dataclasses.replace(pool.config, **settings))
+            yield pool
 
     def processes(self) -> set[int]:
         guards = {guard_pid()} if self._running else set()

@@ -103,3 +103,21 @@ class SetDrift(EnvUpdate):
     def __call__(self, old_env=None):
         old_env.unwrapped.set_task(self.task)
         return old_env
+
+
+class BreaksAt(gymnasium.Env):
+    """Raises at the step that its initial state names."""
+
+    observation_space = Box(-np.inf, np.inf, (1,), np.float32)
+    action_space = Box(-1.0, 1.0, (1,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.number, self.breaks_at = 0, (options or {"init_state": [np.inf]})["init_state"][0]
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.number += 1
+        if self.number >= self.breaks_at:
+            raise RuntimeError("the gear broke")
+        return np.full(1, self.number, np.float32), 1.0, False, False, {}

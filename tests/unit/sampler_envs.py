@@ -122,3 +122,34 @@ class Nan(Oscillator):
     def step(self, action):
         observation, *rest = super().step(action)
         return np.full(2, np.nan) if self._bad else observation, *rest
+
+
+class Explorer:
+    """A foreign exploration strategy: noise from the global generator around another policy."""
+
+    def __init__(self, policy):
+        self.policy = policy
+
+    def __call__(self, obs):
+        return self.policy(obs) + 0.3 * np.random.normal(size=1)
+
+
+def push(obs):
+    return np.tanh(obs[:1])
+
+
+def ending():
+    """Ends at random, after 20 steps at the latest."""
+    return Oscillator(end=0.1)
+
+
+class Controller:
+    """Pushes in proportion to the mass that it is told."""
+
+    told = None
+
+    def reset(self, domain_param=None):
+        self.told = domain_param
+
+    def __call__(self, obs):
+        return np.array([self.told["mass"] / 10])

@@ -67,3 +67,9 @@ class Wrong(Moments):
 
     def __call__(self, data: Tensor) -> Tensor:
         return torch.zeros(len(data), data.shape[1] * self.dim_output + 1)
+
+
+class Changing(Flat):
+    """Shows series that may be chained."""
+
+    of_changes = True

@@ -14,8 +14,9 @@ import gymnasium
 import numpy as np
 import pytest
 from engine_envs import Drift, SetDrift, Trouble
-from interruptions import is_interrupted
+from interruptions import NamespaceTransport, is_interrupted
 from live_cases import CASES, SLOTS, collected, drift_plan, policy_for, rows
+from pool_functions import refuses_short_ones, returns_and_lengths
 
 from metaroll import RolloutEngine, SamplerPool
 from metaroll.data.rollouts import Rollouts
@@ -27,6 +28,7 @@ from metaroll.rollouts.engine import collection as collection_module
 from metaroll.rollouts.engine import engine as engine_module
 from metaroll.rollouts.engine import shard_record
 from metaroll.rollouts.engine.reduction import check_reduce
+from metaroll.rollouts.workers import pool as pool_module
 from metaroll.seeding import torch_generator
 from metaroll.training.store.files import load_tree, save_tree
 from metaroll.types import EnvSpec, RolloutPlan
@@ -72,7 +74,13 @@ def live_plan(number: int) -> RolloutPlan:
 @pytest.mark.parametrize("num_workers", [1, 2, 3])
 def test_same_bits_for_any_number_of_workers(num_workers: int, shared_pools: Any) -> None:
     for case in CASES:
-        assert collected(case, 6, shared_pools[num_workers]) == collected(case, 6), case
+        assert collected(case, 6, shared_pools[num_workers]) == collected_here(case, 6), case
+
+
+@functools.cache
+def collected_here(case: str, calls: int) -> list[Any]:
+    """In this process, which several tests compare with."""
+    return collected(case, calls)
 
 
 @pytest.mark.parametrize("case", ["list, memory", pytest.param("MuJoCo, memory", marks=pytest.mark.slow)])
@@ -87,7 +95,7 @@ def test_same_bits_after_lost_workers(case: str, shared_pools: Any) -> None:
             else:  # in the middle of the call
                 threading.Timer(0.004, send, (victim, signal.SIGKILL)).start()
 
-    assert collected(case, 6, pool, kill) == collected(case, 6)
+    assert collected(case, 6, pool, kill) == collected_here(case, 6)
 
 
 def send(pid: int, number: int) -> None:
@@ -98,7 +106,7 @@ def send(pid: int, number: int) -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_a_snapshot_in_the_middle_of_episodes_goes_on_with_the_same_bits(case: str, tmp_path: Path) -> None:
     env, policy, plans = CASES[case]
-    expected = collected(case, 7)
+    expected = collected_here(case, 7)
     assert collected(case, 7, snapshot_at=(1, 3, 4, 6)) == expected
     assert collected(case, 7, snapshot_at=tuple(range(7))) == expected
     parameters = policy.acting_parameters()
@@ -295,7 +303,8 @@ def test_plans_that_are_none_are_told_by_number(num_workers: int, shared_pools: 
                 collection.advance(20)
 
 
-def test_a_pool_that_was_stopped() -> None:
+def test_a_pool_that_was_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_module, "ProcessTransport", NamespaceTransport)
     env, policy, plans = CASES["simulator"]
     pool = SamplerPool(1, transport="process")
     engine = RolloutEngine(env, policy, pool=pool)
@@ -309,6 +318,7 @@ def test_a_pool_that_was_stopped() -> None:
         engine.open(plans, 3)
     collection.close()
     engine.close()
+    assert NamespaceTransport.living == 0
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
@@ -351,7 +361,7 @@ def test_ctrl_c_at_any_statement_leaves_a_collection_where_it_was() -> None:
     modules = ("/engine/collection.py", "/engine/shard_record.py")
     policy = policy_for(Drift(), "mlp")
     with RolloutEngine(Sick, policy, on_error="drop") as engine, RolloutEngine(Sick, policy, on_error="drop") as twins:
-        collection, twin = engine.open(sick_plan, 5), twins.open(sick_plan, 5)
+        collection, twin = engine.open(sick_plan, 4), twins.open(sick_plan, 4)
         at = 1
         while is_interrupted(lambda: collection.advance(2), at, modules):
             assert rows(collection.advance(2)) == rows(twin.advance(2)), at
@@ -603,10 +613,6 @@ def test_a_failure_of_one_of_many_is_found() -> None:
 # -- reduction ---------------------------------------------------------------------------------------------------------
 
 
-def returns_and_lengths(columns: dict[str, Any], bounds: np.ndarray) -> np.ndarray:
-    return np.stack([np.add.reduceat(columns["rewards"], bounds[:-1]), np.diff(bounds)], axis=1)
-
-
 def test_reduced_rows_are_those_of_the_rollouts(shared_pools: Any) -> None:
     plans = [drift_plan(i) for i in range(40)]
     policy = policy_for(Drift())
@@ -632,12 +638,6 @@ def test_reduced_rows_are_those_of_the_rollouts(shared_pools: Any) -> None:
             engine.run_reduced(plans, "mean")  # type: ignore[arg-type]
     with RolloutEngine(Drift, policy, pool=shared_pools[2]) as engine:
         np.testing.assert_array_equal(engine.run_reduced(plans, returns_and_lengths), expected)
-
-
-def refuses_short_ones(columns: dict[str, Any], bounds: np.ndarray) -> np.ndarray:
-    if (np.diff(bounds) < 8).any():
-        raise ArithmeticError("too short")
-    return np.diff(bounds)
 
 
 @pytest.mark.parametrize("count", [1, 2])

@@ -7,11 +7,10 @@ import time
 import traceback
 from functools import partial
 
-import gymnasium
 import numpy as np
 import pytest
 import torch
-from engine_envs import Drift, SetDrift, Trouble
+from engine_envs import BreaksAt, Drift, SetDrift, Trouble
 from interruptions import NamespaceTransport, is_interrupted, last_times
 
 from metaroll.data.compare import rollouts_equal, trees_equal
@@ -32,7 +31,6 @@ from metaroll.rollouts.requests import SampleRequest
 from metaroll.rollouts.single.replay import assert_worker_invariant, replay
 from metaroll.rollouts.single.rollout import rollout
 from metaroll.rollouts.workers import pool as pool_module
-from metaroll.rollouts.workers.pool import SamplerPool
 from metaroll.tasks.updates import SetTaskUpdate
 from metaroll.types import EnvSpec, RolloutPlan
 
@@ -262,17 +260,19 @@ def test_a_lost_worker_changes_no_bit(kind, at_step, tmp_path, shared_pools):
     policy = gaussian()
     with RolloutEngine(lambda: Trouble("none"), policy) as engine:
         expected = engine.run(many)
-    pool = shared_pools.with_timeouts(2, PoolTimeouts(step_s=1.5, reset_s=1.5))
-    with RolloutEngine(lambda: Trouble(kind, at_step, marker), policy, pool=pool) as engine:
+    with (
+        shared_pools.strict(2, timeouts=PoolTimeouts(step_s=1.5, reset_s=1.5)) as pool,
+        RolloutEngine(lambda: Trouble(kind, at_step, marker), policy, pool=pool) as engine,
+    ):
         begun = time.monotonic()
         assert same(engine.run(many), expected)
         assert time.monotonic() - begun < 60
     assert os.path.exists(marker)
 
 
-def test_an_env_that_always_kills_its_worker_ends_in_an_error_that_names_the_plans():
+def test_an_env_that_always_kills_its_worker_ends_in_an_error_that_names_the_plans(shared_pools):
     with (
-        SamplerPool(1, transport="process", max_retries=1) as pool,
+        shared_pools.strict(1, max_retries=1) as pool,
         RolloutEngine(lambda: Trouble("kill"), gaussian(), pool=pool) as engine,
         pytest.raises(WorkerLost, match=r"rollouts? .*\(seeds? \(0, 0.* tried 2 times, .* killed by SIGKILL") as caught,
     ):
@@ -449,24 +449,6 @@ def test_time_limit_is_truncation_and_the_true_last_observation_is_kept():
     ended = rollout(Drift(end=1.0), gaussian(), max_steps=7, seed=1)
     assert ended.terminated.tolist() == [True] and not ended.truncated.any()
     assert not np.array_equal(ended.observations[0], ended.observations[1])  # Q-39
-
-
-class BreaksAt(gymnasium.Env):
-    """Raises at the step that its initial state names."""
-
-    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (1,), np.float32)
-    action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.number, self.breaks_at = 0, (options or {"init_state": [np.inf]})["init_state"][0]
-        return np.zeros(1, np.float32), {}
-
-    def step(self, action):
-        self.number += 1
-        if self.number >= self.breaks_at:
-            raise RuntimeError("the gear broke")
-        return np.full(1, self.number, np.float32), 1.0, False, False, {}
 
 
 @pytest.mark.parametrize("count", [None, 2])

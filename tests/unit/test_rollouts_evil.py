@@ -60,13 +60,16 @@ def left():
     return found
 
 
-def faults(kind, count, folder, seed=0, kinds=()):
-    """What ``count`` faults of a kind (or of ``kinds`` in turn) have done in one pool: a row of numbers."""
+def faults(kind, count, folder, seed=0, kinds=(), lent=None):
+    """What ``count`` faults of a kind (or of ``kinds`` in turn) have done in one pool: a row of numbers.
+
+    Workers of a pool that is lent live on; nothing else does.
+    """
     draw, before = np.random.default_rng(seed), left()
     begun = time.monotonic()
     row = {"kind": kind, "count": count, "plans": 0, "live": 0, "wrong bits": 0, "hangs": 0, "errors": 0}
     with (
-        SamplerPool(2, transport="process", timeouts=TIMEOUTS, max_retries=5) as pool,
+        lent or SamplerPool(2, transport="process", timeouts=TIMEOUTS, max_retries=5) as pool,
         RolloutEngine(Drift, policy(), pool=pool) as engine,
         RolloutEngine(Drift, policy()) as serial,
     ):
@@ -87,6 +90,7 @@ def faults(kind, count, folder, seed=0, kinds=()):
             assert marker.exists(), f"{deed} did not happen"
             row["wrong bits"] += not same(found, run(serial, place, plans))
             row[place] += 1
+    before |= {worker.pid for worker in pool.describe_workers()}
     deadline = time.monotonic() + 5.0
     while left() - before and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -97,14 +101,15 @@ def good(row):
     return not row["wrong bits"] + row["hangs"] + row["errors"] + row["left"]
 
 
-def test_environments_that_spoil_their_process_change_nothing(tmp_path):
+def test_environments_that_spoil_their_process_change_nothing(tmp_path, shared_pools):
     kinds = (
         "both go on after a fork",
         "garbage on the socket",
         "an answer twice",
         "children of setsid, then death",
     )
-    row = faults("some", len(kinds), tmp_path, kinds=kinds)
+    with shared_pools.strict(2, timeouts=TIMEOUTS, max_retries=5) as pool:
+        row = faults("some", len(kinds), tmp_path, kinds=kinds, lent=pool)
     assert good(row), row
 
 
@@ -150,7 +155,7 @@ def test_a_pipe_of_the_parent_that_nobody_reads_stops_nothing(tmp_path):
     assert (tmp_path / "marker").exists() and (tmp_path / "same").read_text() == "True"
 
 
-def test_an_environment_that_always_spoils_its_process_is_named(tmp_path):
+def test_an_environment_that_always_spoils_its_process_is_named(tmp_path, shared_pools):
     marker = tmp_path / "no folder" / "marker"  # cannot be made
 
     class Closing(Drift):
@@ -159,7 +164,7 @@ def test_an_environment_that_always_spoils_its_process_is_named(tmp_path):
             return super().step(action)
 
     with (
-        SamplerPool(1, transport="process", timeouts=TIMEOUTS, max_retries=1) as pool,
+        shared_pools.strict(1, timeouts=TIMEOUTS, max_retries=1) as pool,
         RolloutEngine(Closing, policy(), pool=pool) as engine,
         pytest.raises(
             WorkerLost, match=r"rollout.*tried 2 times.*its connection ended. .*descriptors(?s:.)*metaroll\.rollout"
@@ -180,7 +185,7 @@ def test_what_cannot_be_unpickled_is_tried_again_and_then_named():
         assert pool.run_map(lambda G, x: x + 1, [1, 2, 3]) == [2, 3, 4]
 
 
-def test_errors_of_many_megabytes_travel_as_their_beginning_and_end(tmp_path):
+def test_errors_of_many_megabytes_travel_as_their_beginning_and_end(tmp_path, shared_pools):
     class Talkative(Drift):
         def step(self, action):
             raise ValueError("begin" + "x" * 20_000_000 + "end")
@@ -190,15 +195,15 @@ def test_errors_of_many_megabytes_travel_as_their_beginning_and_end(tmp_path):
         error.add_note("y" * 20_000_000)
         raise error
 
-    with SamplerPool(1, transport="process") as pool:
-        for size, kind in ((0, ValueError), (20_000_000, RemoteError)):
-            with pytest.raises(kind) as caught:
-                pool.run_map(talk, [size])
-            said = [str(caught.value), *getattr(caught.value, "__notes__", [])]
-            assert sum(map(len, said)) < 100_000
-            assert "begin" in said[0] and "characters are left out here" in said[0]
-        with RolloutEngine(Talkative, policy(), pool=pool) as engine:
-            with pytest.raises(RolloutError) as failed:
-                engine.run([EvilPlans(0, None, MakeEvil("", 0, tmp_path))(0)])
-        assert sum(map(len, [str(failed.value), *failed.value.__notes__])) < 100_000
-        assert "ValueError: begin" in str(failed.value)
+    pool = shared_pools[1]
+    for size, kind in ((0, ValueError), (20_000_000, RemoteError)):
+        with pytest.raises(kind) as caught:
+            pool.run_map(talk, [size])
+        said = [str(caught.value), *getattr(caught.value, "__notes__", [])]
+        assert sum(map(len, said)) < 100_000
+        assert "begin" in said[0] and "characters are left out here" in said[0]
+    with RolloutEngine(Talkative, policy(), pool=pool) as engine:
+        with pytest.raises(RolloutError) as failed:
+            engine.run([EvilPlans(0, None, MakeEvil("", 0, tmp_path))(0)])
+    assert sum(map(len, [str(failed.value), *failed.value.__notes__])) < 100_000
+    assert "ValueError: begin" in str(failed.value)

@@ -10,6 +10,7 @@ import numpy as np
 import psutil
 import pytest
 from meta_envs import Ending, OldPoint
+from pool_functions import pids
 
 from metaroll import SamplerPool, rollout
 from metaroll.errors import MetarollError, ShapeError
@@ -22,10 +23,6 @@ BOTH = (MetaIterativeEnvExecutor, MetaParallelEnvExecutor)
 @pytest.fixture(scope="module")
 def pool(shared_pools: Any) -> SamplerPool:
     return shared_pools[2]
-
-
-def pid_of(namespace: Any) -> int:
-    return os.getpid()
 
 
 def made(kind: Any, pool: SamplerPool, *arguments: Any, **options: Any) -> Any:
@@ -157,20 +154,25 @@ def test_nan_rewards_are_refused() -> None:
             executor.step([np.zeros(1)])
 
 
-def test_a_lost_worker_is_told_and_reset_begins_anew() -> None:
-    with MetaParallelEnvExecutor(Ending(), 2, 1, 50, seed=0, num_workers=2) as executor:
+def test_a_lost_worker_is_told_and_reset_begins_anew(pool: SamplerPool) -> None:
+    with MetaParallelEnvExecutor(Ending(), 2, 1, 50, seed=0, pool=pool) as executor:
         executor.set_tasks([{"chance": 0.0, "bonus": 0.0}, {"chance": 0.0, "bonus": 1.0}])
         executor.reset()
         executor.step([np.zeros(1)] * 2)
-        pids = executor._engine.pool.invoke_all(pid_of)
-        os.kill(pids[0], signal.SIGKILL)
+        os.kill(pool.invoke_all(pids)[0], signal.SIGKILL)
         told = r"lost, and with it the episodes of environments \d \(task \{'chance': 0.0, 'bonus': \d.0\}\); reset\(\)"
         with pytest.raises(MetarollError, match=told):
             executor.step([np.zeros(1)] * 2)
         executor.reset()
         _, _, dones, _ = executor.step([np.zeros(1)] * 2)
         assert not dones.any()
-    assert not psutil.pid_exists(pids[1])  # closed
+
+
+def test_closing_ends_the_workers_of_an_executor() -> None:
+    with MetaParallelEnvExecutor(Ending(), 2, 1, 50, seed=0, num_workers=2) as executor:
+        executor._engine.pool._init_jobs.clear()  # what a worker needs for rollouts takes seconds to import
+        workers = executor._engine.pool.invoke_all(pids)
+    assert not any(map(psutil.pid_exists, workers))
 
 
 def test_wrong_use_is_told() -> None:

@@ -16,7 +16,7 @@ import psutil
 import pytest
 import torch
 from engine_envs import Drift, SetDrift, Trouble
-from pool_functions import double, pids
+from pool_functions import double, nap, pids
 
 from metaroll.data.compare import rollouts_equal
 from metaroll.envs.lookup.source import make_slots
@@ -48,11 +48,6 @@ def still():
     return Drift(end=0.0)
 
 
-def nap(G, x):
-    time.sleep(0.2 * x)
-    return "nap", x
-
-
 class Plain(Policy):
     """A policy without parameters that stands still."""
 
@@ -82,7 +77,7 @@ def test_results_of_a_call_that_a_callback_broke_do_not_reach_the_next_call():
 
     with SamplerPool(2) as own:
         with pytest.raises(ArithmeticError):
-            own.run_map(nap, [1, 2, 3, 4], progressbar=Bar())
+            own.run_map(nap, [0.2, 0.4, 0.6, 0.8], progressbar=Bar())
         assert own.run_map(double, [1, 2, 3]) == [2, 4, 6]
 
 
@@ -109,7 +104,7 @@ def test_a_second_call_at_the_same_time_is_refused(pool):
 
     timer = threading.Timer(0.1, run_too)
     timer.start()
-    assert pool.run_map(nap, [2]) == [("nap", 2)]
+    assert pool.run_map(nap, [0.4]) == [0.4]
     timer.join()
     assert len(other) == 1
 
@@ -220,7 +215,9 @@ def test_modules_in_the_current_folder_do_not_shadow_those_of_the_parent(tmp_pat
 # -- engines -------------------------------------------------------------------------------------------------------
 
 
-def test_workers_free_what_an_engine_had_there(pool):
+def test_workers_free_what_an_engine_had_there(shared_pools):
+    pool = shared_pools[2]
+
     def count(G):
         return len(vars(G).get("_unit_runners", {}))
 
@@ -248,13 +245,13 @@ def test_an_engine_that_cannot_be_built_leaves_no_worker():
 
 
 @pytest.mark.parametrize("parallel", [False, True])
-def test_an_env_that_leaves_the_program_is_an_error_of_its_rollout(parallel, pool):
+def test_an_env_that_leaves_the_program_is_an_error_of_its_rollout(parallel, shared_pools):
     class Leaver(Drift):
         def step(self, action):
             raise SystemExit(3)
 
     with (
-        RolloutEngine(Leaver, gaussian(), pool=pool if parallel else None) as engine,
+        RolloutEngine(Leaver, gaussian(), pool=shared_pools[2] if parallel else None) as engine,
         pytest.raises(RolloutError, match=r"at step 0 of rollout 0 .*: SystemExit: 3"),
     ):
         engine.run(plans(2))

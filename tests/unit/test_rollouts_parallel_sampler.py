@@ -13,7 +13,8 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from sampler_envs import NOMINAL, Nan, Oscillator
+from pool_functions import pids
+from sampler_envs import NOMINAL, Controller, Explorer, Nan, Oscillator, ending, push
 
 from metaroll.data.compare import first_difference
 from metaroll.errors import InvalidValueError, NotPicklableError, RolloutError, ShapeError, UnknownNameError
@@ -33,31 +34,8 @@ def gaussian():
     return GaussianMLPPolicy(spec, hidden_sizes=(4,), generator=torch.Generator().manual_seed(0))
 
 
-class Explorer:
-    """A foreign exploration strategy: noise from the global generator around another policy."""
-
-    def __init__(self, policy):
-        self.policy = policy
-
-    def __call__(self, obs):
-        return self.policy(obs) + 0.3 * np.random.normal(size=1)
-
-
-def push(obs):
-    return np.tanh(obs[:1])
-
-
-def ending():
-    """Ends at random, after 20 steps at the latest."""
-    return Oscillator(end=0.1)
-
-
 def quiet(env, policy, workers=1, **options):
     return ParallelRolloutSampler(env, policy, workers, **{"show_progress_bar": False, "seed": 7, **options})
-
-
-def pids(G):
-    return os.getpid()
 
 
 @pytest.fixture(scope="module")
@@ -232,7 +210,8 @@ def test_workers_that_hang_are_replaced_after_the_timeout(tmp_path):
             return super().step(action)
 
     marker = str(tmp_path / "hung")
-    with quiet(HangsOnce, push, 2, min_rollouts=4, timeouts=PoolTimeouts(step_s=1.0)) as sampler:
+    options = {"transport": "process", "timeouts": PoolTimeouts(step_s=1.0)}
+    with quiet(HangsOnce, push, min_rollouts=4, **options) as sampler:
         rollouts = sampler.sample()
     assert os.path.exists(marker)
     with quiet(HangsOnce, push, min_rollouts=4) as serial:
@@ -294,9 +273,9 @@ def test_bad_calls_are_refused(arguments, error, argument):
 
 
 def test_a_shared_pool_is_not_stopped():
-    with SamplerPool(2) as pool:  # of its own, since the shared ones of the tests are never stopped
+    with SamplerPool(1, transport="process") as pool:  # of its own: those of the tests are never stopped
         workers = pool.invoke_all(pids)
-        quiet(Oscillator, push, 2, pool=pool, min_rollouts=1).close()
+        quiet(Oscillator, push, pool=pool, min_rollouts=1).close()
         assert pool.invoke_all(pids) == workers  # a stopped pool would start others
 
 
@@ -310,18 +289,6 @@ def test_max_steps_ends_rollouts_of_environments_without_a_limit():
     again = cloudpickle.loads(cloudpickle.dumps(sampler))
     assert [r.truncated[-1] for r in again.sample()] == [True, True] and again.max_steps == 7
     assert [len(r) for r in quiet(endless, push, min_steps=20, max_steps=7, seed=3).sample()] == [7, 7, 7]
-
-
-class Controller:
-    """Pushes in proportion to the mass that it is told."""
-
-    told = None
-
-    def reset(self, domain_param=None):
-        self.told = domain_param
-
-    def __call__(self, obs):
-        return np.array([self.told["mass"] / 10])
 
 
 def test_policies_that_want_them_are_told_the_domain_parameters_of_each_rollout(pools):
@@ -370,7 +337,7 @@ def test_a_closed_sampler_says_so():
 
 
 def test_samplers_that_were_collected_leave_no_process():
-    sampler = quiet(Oscillator, push, 2, min_rollouts=1)
+    sampler = quiet(Oscillator, push, min_rollouts=1, transport="process")
     sampler.sample()
     workers = [status.pid for status in sampler._engine.pool.describe_workers()]
     del sampler

@@ -13,23 +13,30 @@ from task_envs import Line, Sized, ToldByReset
 
 from metaroll import TaskFamily
 from metaroll.lab import TaskEnvReport, check_task_env
+from metaroll.lab.checking import task_checks
 from metaroll.training.store.files import to_plain
 
 PLACES = {"place": (-1, 1)}
 
 
-def look(env, **options) -> TaskEnvReport:
-    family = env if isinstance(env, TaskFamily) else TaskFamily.from_env(env, horizon=50)
+def look(env, horizon=15, **options) -> TaskEnvReport:
+    family = env if isinstance(env, TaskFamily) else TaskFamily.from_env(env, horizon=horizon)
     return check_task_env(family, workers=False, **options)
+
+
+@functools.cache
+def report_of(env: str) -> TaskEnvReport:
+    """Of an environment with a mistake, which several tests read."""
+    return look(getattr(task_envs, env), horizon=12)
 
 
 @pytest.mark.parametrize(
     "family",
     [
-        TaskFamily.from_env(Line, horizon=50),
-        TaskFamily.from_params(Line, PLACES, horizon=50),
-        TaskFamily.from_env(ToldByReset, PLACES, horizon=50),
-        TaskFamily.from_constructors([functools.partial(Sized, size=s) for s in range(1, 30)], horizon=50),
+        TaskFamily.from_env(Line, horizon=15),
+        TaskFamily.from_params(Line, PLACES, horizon=15),
+        TaskFamily.from_env(ToldByReset, PLACES, horizon=15),
+        TaskFamily.from_constructors([functools.partial(Sized, size=s) for s in range(1, 30)], horizon=15),
         "point-robot",
         "sparse-point-robot",
         "pend",
@@ -66,7 +73,7 @@ def test_nothing_is_found_where_nothing_is_wrong(family):
     ],
 )
 def test_each_mistake_is_found_with_its_cure(env, failed, message):
-    report = look(getattr(task_envs, env))
+    report = report_of(env)
     assert failed in report.failed and not report.ok
     assert message in report[failed].value
     assert report[failed].hint
@@ -75,8 +82,8 @@ def test_each_mistake_is_found_with_its_cure(env, failed, message):
 
 def test_one_mistake_is_one_failure():
     """What follows from a failure is skipped, or only a warning."""
-    for env in (task_envs.SetsNothing, task_envs.ResetDrawsATask, task_envs.Drifts, task_envs.ShowsThePlace):
-        assert len(look(env).failed) == 1, env
+    for env in ("SetsNothing", "ResetDrawsATask", "Drifts", "ShowsThePlace"):
+        assert len(report_of(env).failed) == 1, env
 
 
 def test_a_type_that_loses_digits_is_a_warning():
@@ -114,7 +121,7 @@ def test_what_depends_on_the_task_is_no_leak():
             self.x = float(self.place * action)
             return self.shown(), -abs(self.x - 1), False, False, {}
 
-    report = look(TaskFamily.from_params(Pushed, {"place": (1, 2)}, horizon=50))
+    report = look(TaskFamily.from_params(Pushed, {"place": (1, 2)}, horizon=15))
     assert (
         report["later steps"].value == "no entry of observations, or of the infos of a reset, is a number of the task"
     )
@@ -177,7 +184,7 @@ def test_constructors_are_told_by_constants_too():
         def shown(self):
             return np.array([self.x, self.weight], np.float32)
 
-    family = TaskFamily.from_constructors([functools.partial(Weighs, size=s) for s in range(1, 30)], horizon=50)
+    family = TaskFamily.from_constructors([functools.partial(Weighs, size=s) for s in range(1, 30)], horizon=15)
     assert look(family)["later steps"].value.startswith("entry 1 (12 values) of observations after the first: ")
 
 
@@ -225,7 +232,7 @@ def test_an_error_is_told_once():
                 raise RuntimeError("the motor is off")
             return super().step(action)
 
-    report = look(BreaksLate)
+    report = look(BreaksLate, horizon=50)
     assert report.failed == ["reset(seed)"]
     assert report["distinguishable"].value == "fails in the same way as 'reset(seed)'"
 
@@ -237,7 +244,7 @@ def test_numbers_that_are_none_are_one_failure():
         def shown(self):
             return np.array([np.nan], np.float32)
 
-    report = look(task_envs.NaNReward)
+    report = report_of("NaNReward")
     assert report.failed == ["reward"]
     assert report["setting a task"].status == "skip"
     report = look(Blind)
@@ -276,12 +283,12 @@ def test_what_cannot_be_sent_is_found_in_a_real_worker():
     report = check_task_env(task_envs.locked)
     assert report.failed == ["worker"]
     assert report["worker"].value == "a task cannot be sent to another process: cannot pickle '_thread.lock' object"
-    good = check_task_env(TaskFamily.from_env(Line, horizon=50))
+    good = check_task_env(TaskFamily.from_env(Line, horizon=15))
     assert good["worker"].value == "tasks can be sent to another process, where rollouts are the same"
 
 
 def test_tasks_on_one_side_only():
-    report = look(TaskFamily.from_env(Line, num_test_tasks=0, horizon=50))
+    report = look(TaskFamily.from_env(Line, num_test_tasks=0, horizon=15))
     assert (report.failed, report.warned) == ([], ["tasks"])
     assert report["tasks"].value == "80 tasks, none held out"
     assert look(TaskFamily.from_env(Line, num_train_tasks=0, num_test_tasks=0)).failed == ["tasks"]
@@ -296,8 +303,8 @@ def test_an_environment_that_cannot_be_made():
 
 def test_tasks_that_are_hard_to_tell_apart_are_a_warning():
     """Places far away: rewards differ by a constant, which a model of one task learns; nearly equal places do not."""
-    far = look(TaskFamily.from_params(Line, {"place": (5, 50)}, horizon=50))
-    near = look(TaskFamily.from_params(Line, {"place": (0.5, 0.5 + 1e-9)}, horizon=50))
+    far = look(TaskFamily.from_params(Line, {"place": (5, 50)}, horizon=15))
+    near = look(TaskFamily.from_params(Line, {"place": (0.5, 0.5 + 1e-9)}, horizon=15))
     assert far["distinguishable"].numbers["accuracy"] == 1.0
     assert near["distinguishable"].status == "warn"
     assert near["distinguishable"].numbers["accuracy"] < 0.75
@@ -314,12 +321,13 @@ def test_size_of_rewards():
             shown, _, *rest = super().step(action)
             return shown, 0.0, *rest  # type: ignore[return-value]
 
-    large, never = look(Large)["reward"], look(Never)["reward"]
+    large, never = look(Large, horizon=10)["reward"], look(Never, horizon=10)["reward"]
     assert large.status == "warn" and "scale them by about 1e-05" in large.hint
     assert never.status == "warn" and never.value == "always 0 with random actions"
 
 
-def test_an_environment_itself_or_with_a_list_of_tasks_will_do():
+def test_an_environment_itself_or_with_a_list_of_tasks_will_do(monkeypatch):
+    monkeypatch.setattr(task_checks, "_MOST_STEPS", 40)
     assert check_task_env(Line(), workers=False).failed == []
     tasks = [{"place": float(p)} for p in np.linspace(-1, 1, 40)]
     report = check_task_env(ToldByReset, tasks, workers=False, num_steps=20)
@@ -333,9 +341,9 @@ def test_an_environment_itself_or_with_a_list_of_tasks_will_do():
 
 
 def test_the_report_is_text_and_plain_data():
-    report = look(task_envs.SetsNothing)
+    report = report_of("SetsNothing")
     lines = str(report).splitlines()
-    assert lines[0].startswith("ok    environment        observations Box(1,), actions Box(1,), episodes of 50 steps")
+    assert lines[0].startswith("ok    environment        observations Box(1,), actions Box(1,), episodes of 12 steps")
     assert any(line.startswith("fail  setting a task     setting a task has no effect") for line in lines)
     assert any(line.startswith(" " * 25 + "-> store the task in set_task") for line in lines)
     assert lines[-1] == "SetsNothing is not ready: setting a task failed"
@@ -345,5 +353,5 @@ def test_the_report_is_text_and_plain_data():
 
 
 def test_the_same_seed_gives_the_same_report():
-    family = TaskFamily.from_env(Line, horizon=50)
+    family = TaskFamily.from_env(Line, horizon=10)
     assert look(family, seed=3) == look(family, seed=3)
