@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import gc
 import itertools
@@ -227,6 +228,22 @@ def lent_pools(shared_pools: SharedPools) -> Iterator[None]:
         for module in (engine, replay, rollout_source):
             patch.setattr(module, "SamplerPool", LentPool)
         yield
+
+
+@pytest.fixture(scope="module")
+def compiled_once() -> Iterator[None]:
+    """MuJoCo compiles a file once and copies its model: compiling one of Meta-World takes longer than most tests."""
+    import mujoco
+
+    models = _compiled_models(mujoco.MjModel.from_xml_path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mujoco.MjModel, "from_xml_path", staticmethod(lambda path: copy.copy(models(path))))
+        yield
+
+
+@functools.cache
+def _compiled_models(compile_file: Callable[[str], Any]) -> Callable[[str], Any]:
+    return functools.lru_cache(maxsize=20)(compile_file)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 from collections.abc import Callable
 from pathlib import Path
@@ -36,6 +37,7 @@ OTHERS = hnp.unicode_string_dtypes(max_len=4) | hnp.byte_string_dtypes(max_len=4
 TORCH_TYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.uint8, torch.bool)
 
 
+@functools.cache
 def object_arrays(length: int) -> st.SearchStrategy[np.ndarray]:
     def fill(items: list[Any]) -> np.ndarray:
         array = np.empty(length, dtype=object)
@@ -46,11 +48,13 @@ def object_arrays(length: int) -> st.SearchStrategy[np.ndarray]:
     return st.lists(PLAIN, min_size=length, max_size=length).map(fill)
 
 
+@functools.cache
 def leaves(length: int) -> st.SearchStrategy[np.ndarray]:
     shapes = hnp.array_shapes(min_dims=0, max_dims=2, min_side=0, max_side=2).map(lambda shape: (length, *shape))
     return hnp.arrays(NUMBERS | OTHERS, shapes) | object_arrays(length)
 
 
+@functools.cache  # Hypothesis examines a new strategy for longer than it draws from it
 def trees(length: int) -> st.SearchStrategy[Any]:
     either = leaves(length) | leaves(length + 1)
     return st.recursive(

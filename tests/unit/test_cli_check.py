@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 
 import pytest
 
 from metaroll.lab.cli.main import main
+from metaroll.own_code import look_in
 
 
 def run(capsys, *arguments: str) -> tuple[int, str, str]:
@@ -25,15 +25,16 @@ def test_a_good_family_passes(capsys):
 
 
 def test_a_failure_has_status_1_and_its_cure(capsys):
-    status, out, _ = run(capsys, "task_envs:SetsNothing", "--quick")
+    status, out, _ = run(capsys, "task_envs:SetsNothing", "--quick", "--num-steps", "20")
     assert status == 1
     assert "store the task in set_task" in out
     assert "task_envs:SetsNothing is not ready: setting a task failed" in " ".join(out.split())
 
 
 def test_warnings_count_if_asked_for(capsys):
-    assert run(capsys, "task_envs:Line", "--quick")[0] == 0  # no time limit: a warning
-    assert run(capsys, "task_envs:Line", "--quick", "--strict")[0] == 1
+    quickly = ["task_envs:Line", "--quick", "--num-steps", "20"]
+    assert run(capsys, *quickly)[0] == 0  # no time limit: a warning
+    assert run(capsys, *quickly, "--strict")[0] == 1
 
 
 def test_json_is_all_there_is(capsys):
@@ -71,17 +72,12 @@ def test_bad_input_has_status_2(capsys, arguments, message):
     assert message in err
 
 
-def test_files_of_the_current_folder_are_found(tmp_path):
-    """By the program as it is installed, and by its workers."""
-    (tmp_path / "my_env.py").write_text("from metaroll import get_family\nrobot = get_family('point-robot')\n")
-    program = "import sys; from metaroll.lab.cli.main import main; sys.path.remove(''); sys.exit(main())"
-    done = subprocess.run(
-        [sys.executable, "-c", program, "check", "my_env:robot"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "my_env:robot is ready as a family of tasks" in done.stdout
-    assert "where rollouts are the same" in " ".join(done.stdout.split())
+def test_files_of_the_current_folder_are_found(tmp_path, monkeypatch, capsys):
+    """By workers, too; by the program as it is installed: test_lines_on_standard_error_say_whose_they_are."""
+    (tmp_path / "env_here.py").write_text("from metaroll import get_family\nrobot = get_family('point-robot')\n")
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    look_in(str(tmp_path))
+    status, out, err = run(capsys, "env_here:robot", "--num-steps", "20")
+    assert status == 0, out + err
+    assert "env_here:robot is ready as a family of tasks" in out
+    assert "where rollouts are the same" in " ".join(out.split())

@@ -25,6 +25,7 @@ from metaroll.training.store.files import read_json
 from metaroll.training.store.metrics_log import MetricsLog
 from metaroll.training.store.run_store import RunStore
 
+SMALL = {**TINY, "epochs": 1, "num_train_tasks": 2, "num_test_tasks": 2, "repetitions": 1}
 CONFIG: dict = {
     "metaroll_run": 1,
     "algo": "pearl",
@@ -125,6 +126,7 @@ def test_what_cannot_be_compared_is_refused(runs, capsys):
     assert "has no evaluation yet" in refusal(capsys, "compare", "runs/slow-0")
 
 
+@pytest.mark.usefixtures("empty_charts")
 def test_a_run_whose_metrics_were_cut_is_refused_as_reports_name_it(runs, capsys):
     folder = runs / "runs" / "slow-1"
     whole = (folder / "metrics.jsonl").read_bytes()
@@ -309,7 +311,7 @@ def test_repetitions_of_a_final_evaluation_are_those_that_it_had(runs, capsys):
 def test_one_run_per_seed(tmp_path, monkeypatch, capsys):
     """In this process; in several: test_cli_seed_group.py."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump({**TINY, "epochs": 1}))
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(SMALL))
     arguments = [
         "train",
         "pearl",
@@ -355,7 +357,7 @@ def test_one_run_per_seed(tmp_path, monkeypatch, capsys):
 
 def test_a_group_that_was_interrupted_says_how_it_goes_on(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump({**TINY, "epochs": 1}))
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(SMALL))
     train = ["train", "pearl", "point-robot", "--config", "tiny.yaml", "--seeds", "2", "--quiet"]
     started, begin = [], sessions.start
 
@@ -378,7 +380,7 @@ def test_a_group_that_was_interrupted_says_how_it_goes_on(tmp_path, monkeypatch,
 
 def test_a_group_of_which_nothing_begins_may_be_asked_for_again(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump({**TINY, "epochs": 1}))
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(SMALL))
     train = ["train", "pearl", "point-robot", "--config", "tiny.yaml", "--seeds", "2", "--quiet"]
     assert "resume" not in refusal(capsys, *train, "--context-reward-key", "nothing")
     assert main(train) == 0

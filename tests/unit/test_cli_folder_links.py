@@ -43,7 +43,7 @@ FOLDERS = ["snapshots", "tensorboard", "wandb", "snapshots/000001", "snapshots/.
 def trained(tmp_path_factory) -> Path:
     """The run of one epoch."""
     place = tmp_path_factory.mktemp("trained")
-    (place / "ppo.yaml").write_text(yaml.safe_dump({**PPO, "max_path_length": 30}))
+    (place / "ppo.yaml").write_text(yaml.safe_dump({**PPO, "max_path_length": 10}))
     arguments = ["--config", str(place / "ppo.yaml"), "--out", str(place / "r"), "--quiet"]
     assert main(["train", "ppo", "qcp-st", *arguments]) == 0
     return place / "r"
@@ -114,6 +114,7 @@ def test_a_lock_that_is_a_link_ends_what_would_need_it(trained, tmp_path, capsys
     assert state_of(tmp_path / "outside") == before
 
 
+@pytest.mark.usefixtures("empty_charts")
 def test_the_folder_that_is_named_may_be_a_link(trained, tmp_path) -> None:
     shutil.copytree(trained, tmp_path / "disk")
     (tmp_path / "r").symlink_to(tmp_path / "disk")
@@ -149,6 +150,7 @@ def test_a_group_does_not_go_on_where_a_name_is_a_link(trained, tmp_path, capsys
     assert state_of(tmp_path) == before
 
 
+@pytest.mark.usefixtures("empty_charts")
 def test_python_writes_through_no_link(trained, tmp_path) -> None:
     agent = metaroll.load(trained)
     (tmp_path / "precious").write_text("mine")

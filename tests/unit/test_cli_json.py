@@ -16,11 +16,10 @@ from metaroll.lab.cli.main import main
 from metaroll.lab.display.json_output import only_json, print_json
 
 LOUD = """
-import atexit, ctypes, os, sys
+import ctypes, os, sys
 import gymnasium, numpy as np
 print("at import")
 os.write(1, b"descriptor at import\\n")
-atexit.register(print, "at exit")
 C = ctypes.CDLL(None)
 
 class Loud(gymnasium.Env):
@@ -33,6 +32,7 @@ class Loud(gymnasium.Env):
         sys.__stdout__.write("object of before\\n")
         os.system("echo from a child")
         C.printf(b"from C\\n")
+        C.fflush(None)  # not into what another test captures
         return np.zeros(1, np.float32), {}
 
     def step(self, action):
@@ -45,26 +45,58 @@ TINY = [
 ]
 
 
-def metaroll(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-P", "-m", "metaroll", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, **options)
-
-
-def test_what_an_environment_and_its_workers_print_goes_to_standard_error():
+def test_what_an_environment_and_its_workers_print_goes_to_standard_error(monkeypatch, capfd):
     Path("loud.py").write_text(LOUD)
-    done = metaroll("train", "ppo", "loud:Loud", *TINY, "--out", "r", "--json")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["epochs"] == 1
-    for text in ("at import", "descriptor at import", "at exit", "reset", "object of before", "from a child", "from C"):
-        assert text in done.stderr
-    assert len({line for line in done.stderr.splitlines() if line.startswith("step in ")}) >= 2
+    monkeypatch.syspath_prepend(os.getcwd())
+    assert main(["train", "ppo", "loud:Loud", *TINY, "--out", "r", "--json"]) == 0
+    out, err = capfd.readouterr()
+    assert json.loads(out)["epochs"] == 1
+    for text in ("at import", "descriptor at import", "reset", "object of before", "from a child", "from C"):
+        assert text in err
+    assert len({line for line in err.splitlines() if line.startswith("step in ")}) >= 2
 
 
-def test_after_an_error_there_is_nothing_on_standard_output():
+def test_after_an_error_there_is_nothing_on_standard_output(monkeypatch, capfd):
     Path("broken.py").write_text(LOUD.replace('print("reset")', "raise ValueError('no robot')"))
-    done = metaroll("train", "ppo", "broken:Loud", "--max-steps", "5", "--out", "r", "--json")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "metaroll: error: " in done.stderr and "no robot" in done.stderr
+    monkeypatch.syspath_prepend(os.getcwd())
+    assert main(["train", "ppo", "broken:Loud", "--max-steps", "5", "--out", "r", "--json"]) == 2
+    out, err = capfd.readouterr()
+    assert out == "" and "metaroll: error: " in err and "no robot" in err
+
+
+PROGRAM = """
+import atexit, ctypes, os, sys
+from metaroll.lab.cli import main
+from metaroll.lab.display.json_output import print_json
+
+def loud(arguments):
+    atexit.register(print, "at exit")
+    atexit.register(sys.__stdout__.write, "object of before at exit\\n")
+    print("printed")
+    os.write(1, b"written\\n")
+    ctypes.CDLL(None).printf(b"from C\\n")
+    os.system("echo from a child")
+    print_json({"a": 1})
+    if arguments[0] == "broken":
+        raise ValueError("no robot")
+    return 0
+
+main._dispatch = loud
+sys.exit(main.main())
+"""
+
+
+@pytest.mark.parametrize(("command", "status"), [("whole", 0), ("broken", 1)])
+def test_a_program_that_ends_has_no_other_output(command, status):
+    """What is printed at exit included."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, command, "--json"], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == status, done.stderr
+    assert (done.stdout == "") if status else (json.loads(done.stdout) == {"a": 1})
+    for text in ("printed", "written", "from C", "from a child", "at exit", "object of before at exit"):
+        assert text in done.stderr.splitlines()
+    assert ("no robot" in done.stderr) == (status == 1)
 
 
 def loud(arguments: Any) -> int:

@@ -20,7 +20,7 @@ from metaroll.sims import make_metaworld_benchmark
 from metaroll.training.store.metrics_log import read_metrics
 
 pytestmark = [
-    pytest.mark.usefixtures("lent_pools"),
+    pytest.mark.usefixtures("lent_pools", "compiled_once"),
     pytest.mark.filterwarnings("ignore::UserWarning:gymnasium.*"),  # of Meta-World's observation spaces
 ]
 

@@ -26,6 +26,8 @@ GROUP = ["--seeds", "2", "--jobs", "2", "--out", "many"]
 NOISY = """
 import sys
 import gymnasium as gym
+from metaroll.lab.display import view
+view.draw_pictures = lambda *arguments, **options: []
 sys.stderr.write("a warning of a driver\\n" * 10_000)
 def make():
     if "seed-1" in " ".join(sys.argv):

@@ -10,7 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
+import threading
 from pathlib import Path
 
 import pytest
@@ -55,11 +55,11 @@ def drawing_place(place, pictures) -> Path:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory) -> Path:
-    """A folder with the runs ``r`` of one epoch and ``whole`` of two."""
+    """A folder with the runs ``r`` of one epoch and ``whole`` of two, with all its snapshots."""
     folder = tmp_path_factory.mktemp("trained")
     (folder / "tiny.yaml").write_text(yaml.safe_dump(TINY))
-    for name, epochs in (("r", "1"), ("whole", "2")):
-        arguments = ["--config", str(folder / "tiny.yaml"), "--epochs", epochs, "--out", str(folder / name), "--quiet"]
+    for name, options in (("r", ["--epochs", "1"]), ("whole", ["--epochs", "2", "--snapshot-mode", "all"])):
+        arguments = ["--config", str(folder / "tiny.yaml"), *options, "--out", str(folder / name), "--quiet"]
         assert main(["train", "pearl", "point-robot", *arguments]) == 0
     return folder
 
@@ -135,9 +135,7 @@ def test_a_run_can_be_repeated_from_its_own_configuration(given_run, capsys):
     assert {**again, "seconds": 0} == {**first, "seconds": 0}
 
 
-def test_evaluation_adapts_the_newest_snapshot_to_as_many_tasks_as_asked_for(drawing_place, trained, capsys):
-    place = drawing_place
-    shutil.copytree(trained / "r", "r")
+def test_evaluation_adapts_the_newest_snapshot_to_as_many_tasks_as_asked_for(place, given_run, capsys, request):
     before = {p: p.read_bytes() for p in (place / "r").rglob("*") if p.is_file()}
     status, out, _ = run(capsys, "evaluate", "r", "--episodes", "3", "--num-tasks", "6", "--seed", "1", "--json")
     assert status == 0
@@ -145,7 +143,10 @@ def test_evaluation_adapts_the_newest_snapshot_to_as_many_tasks_as_asked_for(dra
     assert (values["n_test_tasks"], values["n_exploration_episodes"], values["epoch"]) == (6, 3, 1)
     assert json.loads((place / "r" / "evaluation.json").read_text()) == values
     assert {p: p.read_bytes() for p in before} == before
+    request.getfixturevalue("pictures")
     shown = run(capsys, "evaluate", "r", "--episodes", "1", "--num-tasks", "2", "--out", "elsewhere/results")[1]
+    assert (place / "elsewhere" / "results" / "evaluation.png").is_file()
+    assert {p for p in (place / "r").rglob("*") if p.is_file()} == {*before, place / "r" / "evaluation.json"}
     assert "after 1 epoch" in shown and "elsewhere/results" in shown
     assert (place / "elsewhere" / "results" / "evaluation.json").is_file()
     assert json.loads((place / "r" / "evaluation.json").read_text()) == values
@@ -153,7 +154,7 @@ def test_evaluation_adapts_the_newest_snapshot_to_as_many_tasks_as_asked_for(dra
     assert again == values
 
 
-def test_the_demo_reports_floor_oracle_and_score_and_keeps_its_earlier_run(drawing_place, capsys, monkeypatch):
+def test_the_demo_reports_floor_oracle_and_score_and_keeps_its_earlier_run(place, capsys, monkeypatch, request):
     from metaroll.training.session import demo
 
     small = {**TINY, "epochs": 1, "num_test_tasks": 40, "num_adaptation_episodes": 1}
@@ -171,7 +172,8 @@ def test_the_demo_reports_floor_oracle_and_score_and_keeps_its_earlier_run(drawi
     assert summary["n_exploration_episodes"] <= 5
     for name in ("change", "change_ci_low", "change_ci_high", "env_steps", "seconds", "adaptation_curve", "versions"):
         assert name in summary
-    (drawing_place / "runs" / "demo" / "notes.txt").write_text("mine")
+    (place / "runs" / "demo" / "notes.txt").write_text("mine")
+    request.getfixturevalue("pictures")
     status, out, err = run(capsys, "demo", "--seed", "1")
     assert (status, err) == (0, "")
     verdict = summary["verdict"]
@@ -180,10 +182,10 @@ def test_the_demo_reports_floor_oracle_and_score_and_keeps_its_earlier_run(drawi
     assert verdict["posterior_divergence"] > 0 and verdict["task_divergence"] >= 0
     assert all(row["task"].startswith("goal=(") for row in summary["per_task"])
     assert "adaptation_curve.png" in out
-    assert (drawing_place / "runs" / "demo-2" / "notes.txt").read_text() == "mine"
-    assert json.loads((drawing_place / "runs" / "demo-2" / "summary.json").read_text()) == summary
+    assert (place / "runs" / "demo-2" / "notes.txt").read_text() == "mine"
+    assert json.loads((place / "runs" / "demo-2" / "summary.json").read_text()) == summary
     assert "the earlier demo in runs/demo is kept as runs/demo-2" in " ".join(out.split())
-    again = json.loads((drawing_place / "runs" / "demo" / "summary.json").read_text())
+    again = json.loads((place / "runs" / "demo" / "summary.json").read_text())
     assert {**again, "seconds": 0} == {**summary, "seconds": 0}
 
 
@@ -311,8 +313,8 @@ def test_values_that_make_no_sense_are_one_line_and_leave_no_folder(place, capsy
     assert not (place / "runs").exists()
 
 
-def test_an_existing_run_is_never_overwritten_and_both_cures_are_named(place, capsys):
-    train(capsys, "--epochs", "1", "--quiet")
+def test_an_existing_run_is_never_overwritten_and_both_cures_are_named(place, trained, capsys):
+    shutil.copytree(trained / "r", place / "runs" / "pearl-point-robot-0")
     summary = (place / "runs" / "pearl-point-robot-0" / "summary.json").read_bytes()
     status, _, err = train(capsys, "--epochs", "1")
     assert status == 2
@@ -357,8 +359,7 @@ def test_damage_in_any_file_of_a_snapshot_is_one_line_and_touches_nothing(place,
             (snapshot / name).write_bytes(whole)
 
 
-def test_an_older_snapshot_is_chosen_by_its_epoch(place, capsys, monkeypatch):
-    whole = json.loads(train(capsys, "--out", "whole", "--snapshot-mode", "all", "--json")[1])
+def test_an_older_snapshot_is_chosen_by_its_epoch(place, whole_run, capsys, monkeypatch):
     first = json.loads(run(capsys, "evaluate", "whole", "--from-epoch", "1", "--json")[1])
     assert first["epoch"] == 1
     shown = run(capsys, "evaluate", "whole", "--from-epoch", "0")[1]
@@ -382,7 +383,7 @@ def test_an_older_snapshot_is_chosen_by_its_epoch(place, capsys, monkeypatch):
         status, _, err = run(capsys, "resume", "whole", "--from-epoch", "1", "--epochs", "3")
     assert status != 0 and "evaluation.json" in err and contents(place / "whole") == before
     status, out, _ = run(capsys, "resume", "whole", "--from-epoch", "1", "--json")
-    assert (status, json.loads(out)["epochs"]) == (0, whole["epochs"])
+    assert (status, json.loads(out)["epochs"]) == (0, whole_run["epochs"])
     assert read_run(place / "whole").newest_return == json.loads(out)["return_after"] != 7.0
     for name in ("summary", "evaluation"):
         assert json.loads((place / "whole" / f"{name}-000002.abandoned").read_text())["return_after"] == 7.0
@@ -444,8 +445,7 @@ def test_metrics_after_the_snapshot_are_cut_and_torn_ones_refused_before_anythin
     assert without_times(metrics) == without_times(place / "whole" / "metrics.jsonl")
 
 
-def test_a_damaged_line_of_metrics_costs_the_learning_curve_and_nothing_else(drawing_place, capsys):
-    train(capsys, "--epochs", "1", "--out", "r", "--quiet")
+def test_a_damaged_line_of_metrics_costs_the_learning_curve_and_nothing_else(drawing_place, given_run, capsys):
     metrics = drawing_place / "r" / "metrics.jsonl"
     metrics.write_bytes(b"?" + metrics.read_bytes()[1:])
     (drawing_place / "r" / "summary.json").unlink()
@@ -487,10 +487,11 @@ def test_an_evaluation_may_adapt_in_rounds_and_explore_with_noise(place, given_r
         assert re.search(rf">evaluation: {name}<.*?>{value}<", page), name
     trained = json.loads((place / "r" / "summary.json").read_text())["protocol"]
     assert trained["posterior_sampling"] is True and "adaptation_rounds" not in trained
-    quiet = evaluated("--episodes", "3", "--deterministic-exploration", "True")
-    noisy = evaluated("--episodes", "3", "--deterministic-exploration", "False")
-    assert evaluated("--episodes", "3")["return_before"] == quiet["return_before"] != noisy["return_before"]
-    assert evaluated("--episodes", "4", "--adaptation-rounds", "2")["k_shot_curve"]["shots"] == [0, 1, 2]
+    few = ("--num-tasks", "2", "--episodes")
+    quiet = evaluated(*few, "3", "--deterministic-exploration", "True")
+    noisy = evaluated(*few, "3", "--deterministic-exploration", "False")
+    assert evaluated(*few, "3")["return_before"] == quiet["return_before"] != noisy["return_before"]
+    assert evaluated(*few, "4", "--adaptation-rounds", "2")["k_shot_curve"]["shots"] == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -552,21 +553,27 @@ def test_a_second_process_in_a_run_folder_is_refused_and_a_dead_one_forgotten(pl
     assert run(capsys, "resume", "r", "--epochs", "2", "--quiet")[0] == 0
 
 
-def test_ctrl_c_keeps_the_run_and_prints_the_command_that_continues_it(place):
-    command = [sys.executable, "-m", "metaroll.lab.cli.main", "train", "pearl", "point-robot"]
-    command += ["--config", "tiny.yaml", "--epochs", "100000", "--out", "r"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ)
-    deadline = time.monotonic() + 100
-    while not (place / "r" / "snapshots" / "000001").exists() and time.monotonic() < deadline:
-        if any((place / "r" / "snapshots").glob("00000[2-9]")):
-            break
-        time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 130, err
+def test_ctrl_c_keeps_the_run_and_prints_the_command_that_continues_it(place, capsys):
+    snapshots, over = place / "r" / "snapshots", threading.Event()
+
+    def interrupt() -> None:
+        while not over.wait(0.01):
+            if any(snapshots.glob("00000[1-9]")):
+                os.kill(os.getpid(), signal.SIGINT)
+                return
+
+    thread = threading.Thread(target=interrupt, daemon=True)
+    thread.start()
+    try:
+        status = main(["train", "pearl", "point-robot", "--config", "tiny.yaml", "--epochs", "100000", "--out", "r"])
+    finally:
+        over.set()
+        thread.join()
+    err = capsys.readouterr().err
+    assert status == 130, err
     assert err.strip().splitlines()[-1] == "metaroll: interrupted; continue with: metaroll resume r"
     assert "Traceback" not in err
-    assert list((place / "r" / "snapshots").glob("[0-9]*"))
+    assert list(snapshots.glob("[0-9]*"))
 
 
 def test_a_reward_key_of_an_environment_without_infos_is_one_line(place, capsys):

@@ -87,8 +87,11 @@ def test_presets_of_robots_train_with_small_overrides(
     assert json.loads((place / "run" / "summary.json").read_text())["n_exploration_episodes"] == 2
 
 
-def test_an_evaluation_draws_the_k_shot_curve(place: Path, pictures: None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_evaluation_draws_the_k_shot_curve(
+    place: Path, capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest
+) -> None:
     train(capsys, "point-robot", "--quiet")
+    request.getfixturevalue("pictures")
     assert main(["evaluate", "run", "--num-tasks", "3"]) == 0
     out = capsys.readouterr().out
     assert "k_shot_curve.png" in out

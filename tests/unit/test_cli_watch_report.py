@@ -34,6 +34,7 @@ PEARL = {
     "num_initial_steps": 20,
     "num_steps_prior": 20,
     "num_extra_rl_steps_posterior": 20,
+    "max_path_length": 10,
     "epochs": 1,
 }
 PPO = {"hidden_sizes": [8], "steps_per_epoch": 100, "batch_size": 50, "epochs": 1, "num_episodes": 2}
@@ -52,7 +53,7 @@ def runs(tmp_path_factory) -> Path:
     place = tmp_path_factory.mktemp("runs")
     for name, algo, env, options in (
         ("pearl", "pearl", "point-robot", PEARL),
-        ("ppo", "ppo", "qcp-st", {**PPO, "max_path_length": 30}),
+        ("ppo", "ppo", "qcp-st", {**PPO, "max_path_length": 15}),
         ("blind", "ppo", "bandit-5", PPO),
     ):
         (place / f"{name}.yaml").write_text(yaml.safe_dump(options))
@@ -173,6 +174,7 @@ def test_report_of_what_cannot_be_drawn_says_so(runs, capsys):
     assert (status, json.loads(out)["notes"], err.count("pictures")) == (0, [], 0)
 
 
+@pytest.mark.usefixtures("empty_charts")
 def test_report_of_a_run_without_its_configuration_says_so(runs, capsys, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(runs / "blind", folder)
@@ -237,7 +239,7 @@ def test_a_driver_that_crashes_or_hangs_takes_only_its_process_down(tmp_path, mo
     (tmp_path / f"driver_that_{fault}.py").write_text(DRIVERS[fault])
     monkeypatch.syspath_prepend(tmp_path)
     started = time.monotonic()
-    assert not can_draw(f"driver_that_{fault}:Picture-v0", "egl", 3.0 if fault == "hangs" else 30.0)
+    assert not can_draw(f"driver_that_{fault}:Picture-v0", "egl", 1.5 if fault == "hangs" else 30.0)
     assert time.monotonic() - started < 20
 
 

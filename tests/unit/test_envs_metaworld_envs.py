@@ -31,7 +31,7 @@ from metaroll.testing import assert_worker_invariant
 from metaroll.training.evaluation.evaluation_metrics import log_multitask_performance
 from metaroll.types import RolloutPlan
 
-pytestmark = pytest.mark.usefixtures("lent_pools")
+pytestmark = pytest.mark.usefixtures("lent_pools", "compiled_once")
 
 TWO = ("reach-v3", "door-open-v3")
 

@@ -393,11 +393,21 @@ def test_gymnasium(entry: Any) -> None:
 
 def test_ids_are_known_however_metaroll_is_imported() -> None:
     make = "gymnasium.make('metaroll/Pendulum-v0')"
-    for code in (
+    orders = (
         f"import gymnasium, metaroll; {make}",
         f"import metaroll, gymnasium; metaroll.sims.PendulumEnv; {make}",
-    ):
-        subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=100)
+    )
+    code = f"""
+import os, sys, torch
+assert not {{"gymnasium", "metaroll"}} & sys.modules.keys()
+for order in {orders}:
+    child = os.fork()  # imported alike in both: torch alone
+    if not child:
+        exec(order)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0, order
+"""
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=100)
 
 
 def test_rollouts_that_end_together_are_those_that_end_alone() -> None:
