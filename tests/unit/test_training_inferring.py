@@ -76,7 +76,9 @@ def flows(**changes: Any) -> Iterator[None]:
 def found(tmp_path_factory):
     folder = tmp_path_factory.mktemp("inference")
     options = InferenceOptions(num_simulations=150, rounds=1, segment_length=20)
-    with flows(num_transforms=2, learning_rate=4e-3, stop_after_epochs=8):
+    few = functools.partial(inferring.check_posterior, num_calibration=100)
+    with flows(num_transforms=2, learning_rate=4e-3, stop_after_epochs=8), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(inferring, "check_posterior", few)
         return infer("pend", recordings(), PRIOR, folder, options)
 
 
