@@ -381,9 +381,8 @@ def test_networks_see_regressions_where_they_learn_more_from_these(kind, regress
         noise = generator.standard_normal((len(thetas), 40))
         return np.concatenate([told + 0.3 * noise[:, :1], told + noise[:, 1:9], noise[:, 9:]], axis=1)
 
-    config = EstimatorConfig(
-        model="maf", num_transforms=2, regressions=True, ensemble=2, learning_rate=2e-3, batch_size=50
-    )
+    sizes = {"num_transforms": 2, "hidden_features": 16, "batch_size": 50, "stop_after_epochs": 10}
+    config = EstimatorConfig(model="maf", regressions=True, ensemble=2, learning_rate=4e-3, **sizes)
     posterior = NPDR({"m": ("normal", 0.0, 1.0)}, config).infer(simulate, None, 300)
     assert posterior.description["regressed"] == [regressed]
     assert [len(posterior.description[name][0]) for name in ("epochs", "validation_losses")] == [2, 2]
