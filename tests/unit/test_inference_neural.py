@@ -212,7 +212,7 @@ def test_an_embedding_is_trained_with_the_density(tmp_path):
 
 
 def test_flows_with_a_base_of_deviations_alone_are_read(tmp_path):
-    posterior = NPDR(PRIOR, FLOW).infer(Linear(), OBSERVED, 200)
+    posterior = NPDR(PRIOR, QUICK).infer(Linear(), OBSERVED, 200)
     estimator = posterior.estimator
     weights = {name: value.clone() for name, value in estimator.weights().items()}
     root = weights.pop("0.net.base.scale_tril")
@@ -381,9 +381,8 @@ def test_networks_see_regressions_where_they_learn_more_from_these(kind, regress
         noise = generator.standard_normal((len(thetas), 40))
         return np.concatenate([told + 0.3 * noise[:, :1], told + noise[:, 1:9], noise[:, 9:]], axis=1)
 
-    config = EstimatorConfig(
-        model="maf", num_transforms=2, regressions=True, ensemble=2, learning_rate=2e-3, batch_size=50
-    )
+    sizes = {"num_transforms": 2, "hidden_features": 16, "batch_size": 50, "stop_after_epochs": 10}
+    config = EstimatorConfig(model="maf", regressions=True, ensemble=2, learning_rate=4e-3, **sizes)
     posterior = NPDR({"m": ("normal", 0.0, 1.0)}, config).infer(simulate, None, 300)
     assert posterior.description["regressed"] == [regressed]
     assert [len(posterior.description[name][0]) for name in ("epochs", "validation_losses")] == [2, 2]
@@ -411,7 +410,8 @@ def test_a_parameter_that_no_feature_depends_on_keeps_the_width_of_its_prior(num
         means = thetas[:, : num_params - 1] @ mixed
         return means + 0.02 * generator.standard_normal((len(thetas), num_features))
 
-    config = EstimatorConfig(model="maf", num_transforms=3, regressions=True, learning_rate=1e-3, batch_size=50)
+    sizes = {"num_transforms": 2, "hidden_features": 16, "batch_size": 50, "stop_after_epochs": 10}
+    config = EstimatorConfig(model="maf", regressions=True, learning_rate=3e-3, **sizes)
     prior = {f"p{i}": ("normal", 0.0, 1.0) for i in range(num_params)}
     posterior = NPDR(prior, config).infer(simulate, None, 300)
     thetas = generator.standard_normal((300, num_params))

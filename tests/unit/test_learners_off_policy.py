@@ -677,7 +677,7 @@ def test_mistakes(learner: Any, options: dict[str, Any], error: type[Exception],
 @pytest.mark.parametrize("kind", [TD3, SAC, TQC])
 def test_images_are_seen_through_an_encoder_that_critics_learn(kind: Any) -> None:
     spec = EnvSpec.from_env(PointRobotPixelsEnv())
-    algo = kind(spec, seed=0, replay_size=100, max_path_length=4, **{**TINY, "n_train_steps": 8})
+    algo = kind(spec, seed=0, replay_size=100, max_path_length=4, **{**TINY, "n_train_steps": 4})
     encoder, target = algo.qf.encoder, algo.trainer.networks.target_critics.encoder
     assert algo.policy.encoder.encoder is encoder and target is not encoder
     before = [[p.detach().clone() for p in module.parameters()] for module in (encoder, target)]

@@ -42,6 +42,7 @@ FILES = dict(
 PLUGIN = FILES["half"].replace("1000", "40") + "NOTHING = 3\n"
 """The first of them, which begins to learn sooner."""
 SMALL = {"num_episodes": 1, "cycles_per_epoch": 2, "gradient_steps": 20, "batch_size": 16, "hidden_sizes": (16,)}
+SMALL["max_steps"] = 50
 
 
 @pytest.fixture
@@ -58,8 +59,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     yield tmp_path
     for name in ("half_file", "pole", *FILES):
         sys.modules.pop(name, None)
-    own_code.declared.cache_clear()
-    own_code._sorted.cache_clear()
+    if any(tmp_path.glob("*.dist-info")):
+        look_anew()
 
 
 def declare(
@@ -70,6 +71,11 @@ def declare(
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.2\n", "utf-8")
     (info / "entry_points.txt").write_text(f"[{group}]\n{name} = {target}\n", "utf-8")
+    look_anew()
+
+
+def look_anew() -> None:
+    """Distributions are looked through again, which takes a while."""
     own_code.declared.cache_clear()
     own_code._sorted.cache_clear()
 

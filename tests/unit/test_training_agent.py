@@ -29,13 +29,20 @@ from pearl_sizes import IN_SIXTEENS
 
 pytestmark = pytest.mark.usefixtures("lent_pools")
 
-PPO: dict[str, Any] = {"steps_per_epoch": 400, "batch_size": 100, "num_passes": 2, "hidden_sizes": (8,)}
+PPO: dict[str, Any] = {
+    "steps_per_epoch": 400,
+    "batch_size": 100,
+    "num_passes": 2,
+    "hidden_sizes": (8,),
+    "num_episodes": 1,
+}
 PEARL: dict[str, Any] = {
     **IN_SIXTEENS,
     "num_train_tasks": 4,
     "num_test_tasks": 2,
     "hidden_sizes": (8,),
     "encoder_hidden_sizes": (8,),
+    "num_episodes": 1,
     "epochs": 2,
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,9 +23,8 @@ PRIOR = as_prior({"pole_mass": (0.5, 1.5)})
 
 def logged(count: int, noise: float = 0.0, steps: int = 400) -> list[StepSequence]:
     """Rollouts of the pendulum under commands that change with every step, without states."""
-    generator, env = np.random.default_rng(5), PendulumEnv(max_steps=steps)
-    made = [metaroll.rollout(env, lambda obs: generator.uniform(-2, 2, 1), max_steps=steps) for _ in range(count)]
-    info = {"env_spec": metaroll.EnvSpec.from_env(env)}
+    made, generator = played(count, steps)
+    info = {"env_spec": metaroll.EnvSpec.from_env(PendulumEnv(max_steps=steps))}
     told = ("rewards", "actions", "time")
     return [
         StepSequence(
@@ -34,6 +34,22 @@ def logged(count: int, noise: float = 0.0, steps: int = 400) -> list[StepSequenc
         )
         for one in made
     ]
+
+
+def played(count: int, steps: int) -> tuple[list[StepSequence], np.random.Generator]:
+    """Rollouts, which are made once, and the generator of their commands as they leave it."""
+    states, made = _PLAYED.setdefault(steps, ([np.random.default_rng(5).bit_generator.state], []))
+    generator = np.random.default_rng()
+    while len(made) < count:
+        generator.bit_generator.state = states[-1]
+        env = PendulumEnv(max_steps=steps)
+        made.append(metaroll.rollout(env, lambda obs: generator.uniform(-2, 2, 1), max_steps=steps))
+        states.append(generator.bit_generator.state)
+    generator.bit_generator.state = states[count]
+    return made[:count], generator
+
+
+_PLAYED: dict[int, tuple[list[dict[str, Any]], list[StepSequence]]] = {}
 
 
 def of(rollouts: list[StepSequence], noise: str = "estimate", prior: Prior = PRIOR) -> Compared:

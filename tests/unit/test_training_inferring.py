@@ -54,9 +54,14 @@ TINY: dict[str, Any] = {"model": "maf", "num_transforms": 1, "hidden_features": 
 
 def recordings(count: int = 3, steps: int = 60) -> list:
     """Rollouts of a pendulum with other parameters, under random torques."""
+    return [recorded(number, steps) for number in range(count)]
+
+
+@functools.cache
+def recorded(number: int, steps: int) -> StepSequence:
     robot = PendulumEnv(domain_param=TRUE, max_steps=steps)
     policy = metaroll.policies.DummyPolicy(metaroll.EnvSpec.from_env(robot))
-    return [metaroll.rollout(robot, policy, seed=0, sub_seed=i) for i in range(count)]
+    return metaroll.rollout(robot, policy, seed=0, sub_seed=number)
 
 
 @contextlib.contextmanager
@@ -71,14 +76,17 @@ def flows(**changes: Any) -> Iterator[None]:
 def found(tmp_path_factory):
     folder = tmp_path_factory.mktemp("inference")
     options = InferenceOptions(num_simulations=150, rounds=1, segment_length=20)
-    with flows(num_transforms=2, learning_rate=4e-3, stop_after_epochs=8):
+    few = functools.partial(inferring.check_posterior, num_calibration=100)
+    with flows(num_transforms=2, learning_rate=4e-3, stop_after_epochs=8), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(inferring, "check_posterior", few)
         return infer("pend", recordings(), PRIOR, folder, options)
 
 
 @pytest.fixture(autouse=True)
 def short_training() -> Iterator[None]:
-    """Flows of a few epochs: what is learned counts in ``found`` alone."""
-    with flows(**TINY, max_epochs=3):
+    """Flows of a few epochs, and no second look at the log: what is learned and doubted counts in ``found`` alone."""
+    with flows(**TINY, max_epochs=3), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(inferring, "doubts_about", lambda source, rollouts: [])
         yield
 
 
@@ -108,15 +116,15 @@ def test_what_more_simulations_mend_gets_one_more_round(failed, rounds, tmp_path
         return Verdict((*checks, Check("coverage", "passed", "as it should", 0.5)), posterior.names, ())
 
     monkeypatch.setattr(inferring, "check_posterior", check)
-    options, told = InferenceOptions(num_simulations=80, rounds=2, segment_length=20), []
-    found = infer("pend", recordings(), PRIOR, tmp_path, options, progress=told.append)
+    options, told = InferenceOptions(num_simulations=80, rounds=2, segment_length=10), []
+    found = infer("pend", recordings(2, 20), PRIOR, tmp_path, options, progress=told.append)
     assert found.posterior.description["num_simulations"] == [40] * rounds
     assert len(judged) == len(set(judged)) == rounds - 1  # others judge than those that found it to be off
     assert [step.round_number for step in told if step.phase == "check"] == list(range(2, rounds + 1))
     more = r"note one more round: calibration, calibration at the observed .*\b80 .*\b40 "
     assert any(re.match(more, line) for line in found.checks["lines"]) == (rounds == 3)
     assert found.trusted == ("reproduces the observed" not in failed)
-    again = infer("pend", recordings(), PRIOR, tmp_path, options)  # it is kept, with what was said of it
+    again = infer("pend", recordings(2, 20), PRIOR, tmp_path, options)  # it is kept, with what was said of it
     assert len(judged) == rounds - 1 and again.checks["lines"] == found.checks["lines"]
 
 
@@ -144,9 +152,9 @@ def test_one_more_round_that_leads_nowhere_is_said(failing, words, tmp_path, mon
 
     monkeypatch.setattr(inferring, "check_posterior", check)
     monkeypatch.setattr(SimRolloutSamplerForSBI, "__call__", features)
-    options = InferenceOptions(num_simulations=80, rounds=2, segment_length=20)
+    options = InferenceOptions(num_simulations=80, rounds=2, segment_length=10)
     for _ in range(2):  # also where it is kept
-        found = infer("pend", recordings(), PRIOR, tmp_path, options)
+        found = infer("pend", recordings(2, 20), PRIOR, tmp_path, options)
         assert re.match(rf"note one more round: calibration .*\b80 .*\b40 .*{words}", found.checks["lines"][-1])
         np.testing.assert_array_equal(found.posterior.draws, judged[0].draws)
         failed = 37 if failing == "simulations" else 0
@@ -156,7 +164,7 @@ def test_one_more_round_that_leads_nowhere_is_said(failing, words, tmp_path, mon
 
 def test_what_was_stopped_goes_on_to_the_same_bits(tmp_path, monkeypatch) -> None:
     """Also where checks, which draw random numbers, lie between rounds; noise is assumed."""
-    told, options = [], InferenceOptions(num_simulations=80, rounds=2, segment_length=20)
+    told, options = [], InferenceOptions(num_simulations=80, rounds=2, segment_length=10)
 
     def check(posterior, simulate, **held_out):
         told[-1].append((posterior.draws, simulate(posterior.draws[:2])))
@@ -174,14 +182,14 @@ def test_what_was_stopped_goes_on_to_the_same_bits(tmp_path, monkeypatch) -> Non
             with pytest.raises(KeyboardInterrupt):
                 infer(
                     "pend",
-                    recordings(),
+                    recordings(2, 20),
                     PRIOR,
                     tmp_path / str(place),
                     options,
                     progress=functools.partial(stop, phase, number),
                 )
             told[-1].clear()
-        infer("pend", recordings(), PRIOR, tmp_path / str(place), options)
+        infer("pend", recordings(2, 20), PRIOR, tmp_path / str(place), options)
     for whole, again in itertools.product(told[:1], told[1:]):
         for one, other in zip(whole, again, strict=True):
             np.testing.assert_array_equal(one[0], other[0])

@@ -43,7 +43,7 @@ class Plain(nn.Sequential):
 
 
 CODE = "from torch import nn\n" + "".join(f"\n\n{inspect.getsource(each)}" for each in (Normed, Plain))
-BOX = {"epochs": 1, "evaluate_every": 0, "max_steps": 20, "hidden_sizes": (8,)}
+BOX = {"epochs": 1, "evaluate_every": 0, "num_episodes": 1, "max_steps": 20, "hidden_sizes": (8,)}
 OFF = {**BOX, "cycles_per_epoch": 4, "gradient_steps": 10, "warmup_steps": 20, "batch_size": 16, "num_envs": 2}
 TASKS = {"epochs": 1, "evaluate_every": 0, "hidden_sizes": (8,), "num_test_tasks": 2, "max_steps": 5}
 SIZES: dict[str, tuple[str, str, dict[str, Any]]] = {

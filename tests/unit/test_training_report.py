@@ -263,6 +263,7 @@ def test_the_page_says_whether_it_adapts_or_averages(tmp_path):
     assert text.index("Does it adapt, or average?") < text.index("Losses and other numbers")
 
 
+@pytest.mark.usefixtures("empty_charts")
 def test_an_evaluation_that_training_has_overtaken_is_not_shown_as_the_newest(tmp_path):
     """The run was trained on after ``metaroll evaluate``, and interrupted before its next summary."""
     write_pearl(tmp_path)  # evaluated after 3 epochs
@@ -372,6 +373,7 @@ def test_a_folder_without_a_run_is_refused(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("empty_charts")
 @pytest.mark.parametrize(
     ("path", "error"),
     [
@@ -396,6 +398,7 @@ def test_only_pages_are_replaced(tmp_path, path, error):
     assert texts[0] == texts[1]  # but for the time of writing
 
 
+@pytest.mark.usefixtures("empty_charts")
 def test_nothing_but_the_page_is_written(tmp_path):
     write_pearl(tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
@@ -497,6 +500,7 @@ def test_curves_that_are_equal_are_all_seen():
     assert {"observed", "nominal"} <= set(Page(text).words)
 
 
+@pytest.mark.usefixtures("empty_charts")
 def test_tasks_and_options_have_one_name_each(tmp_path, monkeypatch):
     write_pearl(tmp_path)
     charts = []
