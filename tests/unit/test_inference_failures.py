@@ -16,7 +16,7 @@ from metaroll.inference.success import SuccessModel
 
 PRIOR = {"theta": (-2.0, 2.0)}
 QUICK = EstimatorConfig(
-    model="maf", hidden_features=16, num_transforms=2, max_epochs=20, batch_size=100, learning_rate=1e-2
+    model="maf", hidden_features=16, num_transforms=2, max_epochs=40, batch_size=100, learning_rate=1e-2
 )
 GRID = np.linspace(-2.0, 2.0, 2001)[1:-1]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import io
 import json
 import sys
@@ -225,8 +224,6 @@ def test_a_training_in_a_process_of_its_own_that_fails_says_why(tmp_path, monkey
 def test_the_command_closes_the_loop(tmp_path, capsys, monkeypatch, short_trainings) -> None:
     short = EstimatorConfig(max_epochs=2, num_transforms=1, hidden_features=8)
     monkeypatch.setattr(inferring, "infer_config", lambda options: short)
-    few = functools.partial(inferring.check_posterior, num_calibration=50, num_predictive=50)
-    monkeypatch.setattr(inferring, "check_posterior", few)
     command = ["sim2real", "demo", "--out", str(tmp_path / "loop"), "--simulations", "80", "--epochs", "1"]
     command += ["--episodes", "2", "--jobs", "1", "--rollouts", "2"]
     assert main([*command, "--json"]) == 0
