@@ -316,7 +316,8 @@ def test_slots_of_every_family_keep_their_promises(name: str) -> None:
     make, plans = family_case(name)
     slots = make(1)
     assert slots.info.kind in ("batched", "physics")
-    num_steps = 12 if slots.info.kind == "physics" else 40  # which is more than one block of noise
+    # 40 is more than one block of noise; episodes of the ball and beam end later.
+    num_steps = 12 if slots.info.kind == "physics" else 70 if name == "bob" else 40
     check_slots(make, plans, num_steps=num_steps, like=lambda n: GymSlots(get_family(name).env_constructor, n))
 
 

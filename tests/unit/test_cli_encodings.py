@@ -85,7 +85,7 @@ def test_a_program_in_ascii(runs):
 @pytest.mark.usefixtures("empty_charts")
 @pytest.mark.parametrize("name", NAMES, ids=ascii)
 def test_paths_in_json_are_those_of_the_files(runs, name, capsys):
-    assert main(["report", str(runs / name), "--no-pictures", "--json"]) == 0
+    assert main(["report", str(runs / name), "--json"]) == 0
     page = Path(json.loads(capsys.readouterr().out)["file"])
     assert page == runs / name / "report.html"
     page.read_text(encoding="utf-8")

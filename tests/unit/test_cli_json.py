@@ -65,7 +65,7 @@ def test_after_an_error_there_is_nothing_on_standard_output(monkeypatch, capfd):
 
 
 PROGRAM = """
-import atexit, ctypes, os, sys
+import atexit, ctypes, os, signal, sys
 from metaroll.lab.cli import main
 from metaroll.lab.display.json_output import print_json
 
@@ -79,6 +79,8 @@ def loud(arguments):
     print_json({"a": 1})
     if arguments[0] == "broken":
         raise ValueError("no robot")
+    if arguments[0] == "interrupted":
+        os.kill(os.getpid(), signal.SIGINT)
     return 0
 
 main._dispatch = loud
@@ -86,7 +88,7 @@ sys.exit(main.main())
 """
 
 
-@pytest.mark.parametrize(("command", "status"), [("whole", 0), ("broken", 1)])
+@pytest.mark.parametrize(("command", "status"), [("whole", 0), ("broken", 1), ("interrupted", 130)])
 def test_a_program_that_ends_has_no_other_output(command, status):
     """What is printed at exit included."""
     done = subprocess.run(
@@ -97,6 +99,7 @@ def test_a_program_that_ends_has_no_other_output(command, status):
     for text in ("printed", "written", "from C", "from a child", "at exit", "object of before at exit"):
         assert text in done.stderr.splitlines()
     assert ("no robot" in done.stderr) == (status == 1)
+    assert ("Traceback" in done.stderr) == (status == 1)
 
 
 def loud(arguments: Any) -> int:

@@ -14,7 +14,6 @@ from metaroll.errors import LinkError, RunExistsError, SnapshotError, UsageError
 from metaroll.lab.cli.options import file_to_write
 from metaroll.training.session.run_config import default_run_dir, file_layer
 from metaroll.training.store.run_folder import (
-    check_results_folder,
     find_run,
     package_versions,
     read_config,
@@ -22,6 +21,7 @@ from metaroll.training.store.run_folder import (
     refuse_foreign,
     write_config,
 )
+from metaroll.training.store.run_store import check_results_folder
 from metaroll.training.store.run_values import check_same_run, flat_values
 
 CONFIG = {
@@ -270,7 +270,7 @@ def test_results_of_others_are_not_replaced(tmp_path, content):
 @pytest.mark.parametrize("run", [None, "other"])
 def test_a_run_takes_no_results_of_another_agent(tmp_path, run):
     write_config(tmp_path, CONFIG)
-    with pytest.raises(RunExistsError, match=r"is a run, whose evaluation is that of its own agent"):
+    with pytest.raises(RunExistsError, match=r"holds another agent, and lists"):
         check_results_folder(tmp_path, run and tmp_path / run)
 
 

@@ -226,7 +226,7 @@ def test_what_draws_without_a_screen_is_taken_for_the_time_of_the_block(monkeypa
 
 
 DRIVERS = {
-    "hangs": "import subprocess, time\nsubprocess.Popen(['sleep', '60'])\ntime.sleep(60)",
+    "hangs": "import subprocess, time\nsubprocess.Popen(['sleep', '60'])\nopen('imported', 'w')\ntime.sleep(60)",
     "crashes": "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)",
     "leaves": "raise SystemExit(0)",
     "raises": "raise OSError('no GL library')",
@@ -239,8 +239,9 @@ def test_a_driver_that_crashes_or_hangs_takes_only_its_process_down(tmp_path, mo
     (tmp_path / f"driver_that_{fault}.py").write_text(DRIVERS[fault])
     monkeypatch.syspath_prepend(tmp_path)
     started = time.monotonic()
-    assert not can_draw(f"driver_that_{fault}:Picture-v0", "egl", 1.5 if fault == "hangs" else 30.0)
+    assert not can_draw(f"driver_that_{fault}:Picture-v0", "egl", 3.0 if fault == "hangs" else 30.0)
     assert time.monotonic() - started < 20
+    assert Path("imported").exists() == (fault == "hangs")
 
 
 def test_pictures_are_drawn_with_the_backend_that_is_asked_for(tmp_path, monkeypatch):

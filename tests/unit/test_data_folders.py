@@ -143,6 +143,9 @@ def test_a_folder_may_be_a_link_and_nothing_in_it(tmp_path) -> None:
     (run / "summary.json").mkdir()  # noticed after training, when results were written
     with pytest.raises(LinkError, match=r"summary\.json must be a plain file"):
         take(run, RUN)
+    run = put(tmp_path / "saving", "config.yaml")
+    (run / ".kept.4711-0a1b2c3d.tmp").mkdir()  # of an agent that is saved into it now, or was when it was killed
+    take(run, RUN).release()
     (put(tmp_path / "notes", "config.yaml") / "notes.txt").symlink_to(tmp_path / "disk")
     take(tmp_path / "notes", RUN).release()  # no name of ours
 

@@ -221,6 +221,7 @@ def test_workers_free_what_an_engine_had_there(shared_pools):
     def count(G):
         return len(vars(G).get("_unit_runners", {}))
 
+    gc.collect()  # engines of other tests
     before = pool.invoke_all(count)
     engine = RolloutEngine(Drift, gaussian(), pool=pool)
     assert len(engine.run(plans(4))) == 4

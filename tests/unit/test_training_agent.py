@@ -592,9 +592,30 @@ def test_a_saved_agent_holds_what_was_learned_and_no_files_of_others(ppo: metaro
         ppo.save("kept")
 
 
+def test_an_evaluation_may_be_written_to_the_folders_of_the_same_agent_only(ppo: metaroll.Agent) -> None:
+    ppo.save("kept")
+    for agent, out in ((ppo, "kept"), (metaroll.load("kept"), "kept"), (metaroll.load("kept"), ppo.run_dir)):
+        agent.evaluate(num_episodes=1, out=out)
+    new(epochs=1, run_dir="other", seed=8).learn(progress=False)
+    with pytest.raises(RunExistsError, match="other holds another agent"):
+        ppo.evaluate(out="other")
+    with pytest.raises(RunExistsError, match="kept holds another agent"):
+        new().evaluate(out="kept")
+
+
 def test_an_agent_of_an_earlier_epoch_is_saved_without_the_results_of_later_ones() -> None:
     new(run_dir="r", epochs=2, snapshot_mode="all").learn(progress=False)
-    metaroll.load("r", from_epoch=1).save("kept")
+    Path("r/robustness-mass.json").write_text("{}")
+    Path("r/summary-000002.abandoned").write_text("{}")
+    Path("r/snapshots/000003.abandoned").mkdir()
+    early = metaroll.load("r", from_epoch=1)
+    with pytest.raises(RunExistsError, match="r holds later epochs of this agent"):
+        early.save("r")
+    early.save("kept")
+    assert sorted(path.name for path in Path("kept/snapshots").iterdir()) == ["000000", "000001"]
+    assert sorted(path.name for path in Path("kept").iterdir()) == [
+        *(".metaroll", "config.yaml", "metrics.jsonl", "snapshots"),
+    ]
     assert {row["iteration"] for row in read_metrics("kept")} == {0}
     assert not Path("kept/summary.json").exists() and read_run(Path("kept")).epochs_done == 1
     assert {row["iteration"] for row in read_metrics("r")} == {0, 1} and Path("r/summary.json").exists()

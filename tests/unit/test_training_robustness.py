@@ -249,8 +249,14 @@ def test_the_command_measures_a_run(tmp_path, capsys, monkeypatch):
         (["--param", "pole_mass", "-0.8:1.2:3"], "must be positive, got -0.8"),
         (["--param", "pole_mass", "--quiet"], "write --param NAME FROM:TO:COUNT or --param NAME=V1,V2"),
         (["--param", "pole_mass", "1:0:3"], "FROM must not be above TO"),
-        (["--param", "pole_mass", "1:inf:3"], "--param pole_mass: FROM and TO must be finite numbers, got 1 and inf"),
-        (["--param", "pole_mass", "nan:1:3"], "--param pole_mass: FROM and TO must be finite numbers, got nan and 1"),
+        (
+            ["--param", "pole_mass", "1:inf:3"],
+            "--param pole_mass: FROM and TO must be finite, and so their difference, got 1",
+        ),
+        (
+            ["--param", "pole_mass", "nan:1:3"],
+            "--param pole_mass: FROM and TO must be finite, and so their difference, got n",
+        ),
         (["--param", "pole_mass", "a:b:c"], "FROM:TO:COUNT"),
         (["--param", "pole_mas", "1:2:3"], "did you mean 'pole_mass'"),
     ):

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from metaroll.data.folders.atomic_files import flush_folder
-from metaroll.data.folders.kinds import LOCK_FILE, MARK_FILE, SAVED_FILE, Layout
+from metaroll.data.folders.kinds import GROWING, LOCK_FILE, MARK_FILE, SAVED_FILE, Layout
 from metaroll.data.folders.links import is_link, link_error, no_file_error, refuse_link, remove_file
 from metaroll.errors import LinkError, RunExistsError, other_folder
 
@@ -70,8 +70,8 @@ def refuse_links(folder: str | Path, layout: Layout) -> None:
             raise link_error(entry.path)
         if inner is not None and _is_folder(entry):
             refuse_links(entry.path, inner)
-        elif layout.place_of(entry.name) is not None and _is_folder(entry):
-            raise no_file_error(entry.path)
+        elif layout.place_of(entry.name) is not None and _is_folder(entry) and not re.fullmatch(GROWING, entry.name):
+            raise no_file_error(entry.path)  # growing folders become those of agents and posteriors
 
 
 def foreign_in(folder: str | Path, layout: Layout) -> list[str]:

@@ -33,6 +33,7 @@ __all__ = [
     "SNAPSHOTS",
     "SUMMARY_FILE",
     "TASK_SPLIT_FILE",
+    "TENSORBOARD",
     "Kind",
     "Layout",
 ]
@@ -54,6 +55,7 @@ SAVED_FILE = ".saved"
 LOG_FILE = ".output.log"
 """The output of a run of a group that has its own process."""
 SNAPSHOTS = "snapshots"
+TENSORBOARD = "tensorboard"
 NEW_FILES, NEW_LIST = ".metaroll-new", "complete.json"
 """The folder of new files that replace a set of files, and the names of all of them, once they are complete."""
 OPTIONS_FILE = "options.json"
@@ -142,7 +144,7 @@ _RUN_FILES = (
 )
 _RUN_FOLDERS = {
     SNAPSHOTS: Layout((), {r"\d{6,}(\.abandoned)?|\.\d{6,}\.old|\.tmp-\d{6,}": SNAPSHOT}),
-    "tensorboard": _TENSORBOARD,
+    TENSORBOARD: _TENSORBOARD,
     "wandb": Layout(),  # of another library: nothing in it is ours to remove
 }
 _CONFIGURED = rf"{re.escape(CONFIG_FILE)}: metaroll_run"

@@ -19,7 +19,17 @@ from metaroll.config import understands
 from metaroll.configs.table import run_options
 from metaroll.data.folders.atomic_files import temporary_path
 from metaroll.data.folders.contents import copy_folder, move_folder, remove_folder, replace_folder
-from metaroll.data.folders.kinds import AGENT, RUN, SNAPSHOT
+from metaroll.data.folders.kinds import (
+    AGENT,
+    CONFIG_FILE,
+    EVALUATION_FILE,
+    RUN,
+    SNAPSHOT,
+    SNAPSHOTS,
+    SUMMARY_FILE,
+    TASK_SPLIT_FILE,
+    TENSORBOARD,
+)
 from metaroll.data.folders.links import remove_file, truncate_to
 from metaroll.data.folders.taking import take, write_mark
 from metaroll.data.step_sequence import StepSequence
@@ -27,7 +37,7 @@ from metaroll.envs.base.names import AT, simulator_and_posterior
 from metaroll.envs.lookup.posteriors import posterior_name
 from metaroll.envs.lookup.registry import name_given
 from metaroll.envs.lookup.source import EnvSource
-from metaroll.errors import SnapshotError, UnknownNameError, counted, named_as
+from metaroll.errors import RunExistsError, SnapshotError, UnknownNameError, counted, named_as
 from metaroll.learners.base import MetaRLAlgorithm
 from metaroll.option_names import GIVEN
 from metaroll.own_code import held, is_given, is_named
@@ -46,13 +56,15 @@ from metaroll.training.session.adapting import AdaptedAgent, TaskProtocol
 from metaroll.training.session.run_config import default_run_dir
 from metaroll.training.store import run_folder
 from metaroll.training.store.metrics_log import FILE_NAME
-from metaroll.training.store.run_store import results_after
+from metaroll.training.store.run_store import check_metrics, check_results_folder, results_after
 from metaroll.training.store.run_values import adapts
-from metaroll.training.store.snapshots import latest, load_snapshot, snapshots_of
+from metaroll.training.store.snapshots import Snapshot, latest, load_snapshot, snapshots_of
 from metaroll.types import EnvSpec, EnvUpdate, Policy
 
 __all__ = ["Agent", "agent", "load"]
 
+_OF_ALL_EPOCHS = (CONFIG_FILE, TASK_SPLIT_FILE, FILE_NAME, SUMMARY_FILE, EVALUATION_FILE)
+"""Files that a run of fewer epochs has, too; results only if they are as old."""
 _WHERE_EVALUATED = ("env", "test_task_sampler")
 """Keywords of evaluators that replace the environment of the run, or its held-out tasks."""
 _EVENTS = ("on_epoch_end", "on_evaluation", "on_progress", "on_train_end", "before_save")
@@ -411,6 +423,11 @@ class Agent(Actor):
         if self.run_dir is None:
             raise ValueError("nothing has been learned, so there is nothing to save: call agent.learn(...) first")
         if folder.exists() and folder.resolve() == self.run_dir.resolve():
+            if self._from_epoch is not None and self._from_epoch < (latest(folder) or 0):
+                raise RunExistsError(
+                    f"{folder} holds later epochs of this agent, which was loaded from after epoch {self._from_epoch}: "
+                    "save under another name"
+                )
             return folder
         if folder.resolve().is_relative_to(self.run_dir.resolve()):
             raise ValueError(
@@ -468,7 +485,7 @@ class Agent(Actor):
         tasks = _tasks_of(self.config, env, num_tasks, changes, view)
         folder = None if out is None else check_path("out", out)
         if folder is not None:
-            run_folder.check_results_folder(folder, self.run_dir)
+            check_results_folder(folder, self.run_dir)
             others = [name for name in _WHERE_EVALUATED if changes.get(name) is not None]
             if others and (folder / run_folder.CONFIG_FILE).exists():
                 raise ValueError(
@@ -606,22 +623,34 @@ def _free_folder(config: Mapping[str, Any], env: EnvSource) -> Path:
 
 def _copied(run: Path, folder: Path, epochs: int | None = None) -> Path:
     """A copy of a run, without unrelated files; if given, only what was known after ``epochs``."""
+    older = None if epochs is None or epochs >= (latest(run) or 0) else load_snapshot(run, epochs)
+    if older is not None:
+        check_metrics(run, older)
     try:
         copy_folder(run, folder, RUN.layout)
         run_folder.copy_config(run, folder)
-        for iteration, snapshot in snapshots_of(folder).items():
-            if epochs is not None and iteration > epochs:
-                remove_folder(snapshot, SNAPSHOT)
-        if epochs is not None:
-            for path in results_after(folder, epochs):
-                remove_file(path)
-            if (folder / FILE_NAME).exists():
-                truncate_to(folder / FILE_NAME, load_snapshot(folder, epochs).manifest["metrics_offset"])
+        if older is not None:
+            _forget_after(folder, older)
         return folder
     except BaseException:
         with contextlib.suppress(OSError):
             remove_folder(folder, RUN.layout)
         raise
+
+
+def _forget_after(run: Path, snapshot: Snapshot) -> None:
+    """Remove what later training has left in a run: snapshots, numbers, results, and what was drawn from them."""
+    kept = [path for iteration, path in snapshots_of(run).items() if iteration <= snapshot.iteration]
+    for path in (run / SNAPSHOTS).iterdir():
+        if path not in kept:  # abandoned ones, too
+            remove_folder(path, SNAPSHOT)
+    if (run / FILE_NAME).exists():
+        truncate_to(run / FILE_NAME, snapshot.manifest["metrics_offset"])
+    late = results_after(run, snapshot.iteration)
+    for path in run.iterdir():
+        if path in late or (path.is_file() and path.name not in _OF_ALL_EPOCHS):
+            remove_file(path)
+    remove_folder(run / TENSORBOARD, RUN.layout.folder(TENSORBOARD) or RUN.layout)
 
 
 def _names_in(config: Mapping[str, Any]) -> dict[str, str | None]:

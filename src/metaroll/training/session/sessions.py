@@ -46,7 +46,7 @@ from metaroll.training.session.step_goal import LastEvaluation, StepGoal
 from metaroll.training.session.summaries import success_values, summary_of
 from metaroll.training.store import run_folder
 from metaroll.training.store.files import write_json
-from metaroll.training.store.run_store import TASK_SPLIT_FILE, check_metrics, results_after
+from metaroll.training.store.run_store import TASK_SPLIT_FILE, check_metrics, check_results_folder, results_after
 from metaroll.training.store.run_values import OLDER, adapts, check_same_run, flat_values
 from metaroll.training.store.snapshots import Snapshot, latest, load_snapshot
 from metaroll.training.store.trust import check_built, check_run
@@ -204,7 +204,7 @@ def evaluate_run(
         out: Folder of the results.
         trust: See ``check_run``.
     """
-    run_folder.check_results_folder(out, folder)
+    check_results_folder(out, folder)
     with contextlib.ExitStack() as stack:
         config, experiment, epoch = stack.enter_context(restored_run(config, folder, from_epoch, trust, view=view))
         with blame_input():

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from metaroll.checks import described
+from metaroll.data.folders.kinds import TENSORBOARD
 from metaroll.errors import RunWarning, SnapshotError, install_text, option_name
 from metaroll.training.store.files import read_json, to_plain, write_json
 
@@ -27,7 +28,6 @@ __all__ = [
     "require_wandb",
 ]
 
-_TENSORBOARD_FOLDER = "tensorboard"
 _WANDB_STATE = "wandb.json"
 _WANDB_STEPS = "env_steps"
 
@@ -146,7 +146,7 @@ class TensorBoardLogger:
 
         self.close()
         first = env_steps + 1 if env_steps else 0
-        self._writer = SummaryWriter(str(run_dir / _TENSORBOARD_FOLDER), purge_step=first)
+        self._writer = SummaryWriter(str(run_dir / TENSORBOARD), purge_step=first)
 
     def write(self, rows: Sequence[MetricRow]) -> None:
         """Write numbers, and put them on the disk."""

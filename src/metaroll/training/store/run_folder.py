@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from metaroll.configs.table import current_names
-from metaroll.data.doors.json_files import read_json_dict
 from metaroll.data.doors.yaml_files import read_yaml
 from metaroll.data.folders.contents import foreign_in, named_some, refuse_links, standing
 from metaroll.data.folders.kinds import (
@@ -31,7 +30,7 @@ from metaroll.data.folders.kinds import (
     TASK_SPLIT_FILE,
 )
 from metaroll.data.folders.taking import is_empty, kind_of
-from metaroll.errors import DamagedFileError, RunExistsError, SnapshotError, command_text, for_reader, other_folder
+from metaroll.errors import RunExistsError, SnapshotError, command_text, for_reader, other_folder
 from metaroll.training.store.ownership import signed
 from metaroll.training.store.run_values import CONFIG_SECTIONS, SIGNATURE
 from metaroll.training.store.yaml_files import write_yaml
@@ -44,7 +43,6 @@ __all__ = [
     "SUMMARY_FILE",
     "TASK_SPLIT_FILE",
     "check_links",
-    "check_results_folder",
     "copy_config",
     "find_run",
     "kept_paths",
@@ -74,38 +72,6 @@ def check_links(folder: Path) -> None:
         LinkError: Names it.
     """
     refuse_links(folder, RUN.layout)
-
-
-def check_results_folder(folder: Path, run: Path | None = None) -> None:
-    """Error if an evaluation may not be written into ``folder``, which need not be a run, nor exist.
-
-    Args:
-        folder: Where to.
-        run: Folder of the run that is evaluated, if it has one.
-
-    Raises:
-        LinkError: A name in it that is written to is a link.
-        NotADirectoryError: It, or one that it lies in, is a file.
-        RunExistsError: It is another run, or holds an ``evaluation.json`` that none of ours has written.
-    """
-    standing_part = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    if not standing_part.is_dir():
-        raise NotADirectoryError(f"{folder} cannot hold results, since {standing_part} is a file: {other_folder()}")
-    check_links(folder)
-    path, kind = folder / EVALUATION_FILE, kind_of(folder)
-    if kind is not None and (run is None or folder.resolve() != run.resolve()):
-        raise RunExistsError(
-            f"{folder} is {kind.what}, whose evaluation is that of its own agent: lists and comparisons would take "
-            f"this one for it; {other_folder()}"
-        )
-    if kind is not None or not path.exists():
-        return
-    try:
-        ours = {"algo", "env"} <= read_json_dict(path).keys()
-    except (DamagedFileError, OSError):
-        ours = False
-    if not ours:
-        raise RunExistsError(f"{path} exists and was not written by metaroll: move it away, or {other_folder()}")
 
 
 def refuse_existing(folder: Path) -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from metaroll.data.doors.json_files import read_json_dict
 from metaroll.data.doors.plain_files import damage, open_plain, size_of
-from metaroll.data.folders.contents import move_file, set_aside
+from metaroll.data.folders.contents import move_file, refuse_links, set_aside
 from metaroll.data.folders.kinds import (
+    AGENT,
     CONFIG_FILE,
     EVALUATION_FILE,
     RUN,
@@ -19,18 +20,19 @@ from metaroll.data.folders.kinds import (
     TASK_SPLIT_FILE,
 )
 from metaroll.data.folders.taking import HeldFolder, kind_of, refuse_foreign, take
-from metaroll.errors import RunExistsError, SnapshotError, other_folder
+from metaroll.errors import DamagedFileError, RunExistsError, SnapshotError, other_folder
 from metaroll.training.store.files import number_of, read_json, to_plain, write_atomic
 from metaroll.training.store.loggers import MetricLogger
 from metaroll.training.store.metrics_log import FILE_NAME, MetricsLog
-from metaroll.training.store.snapshots import Snapshot, Snapshotter, snapshots_of
+from metaroll.training.store.snapshots import Snapshot, Snapshotter, same_newest, snapshots_of
 from metaroll.training.store.yaml_files import write_yaml
 
-__all__ = ["RunStore", "check_metrics", "results_after"]
+__all__ = ["RunStore", "check_metrics", "check_results_folder", "results_after"]
 
 _BEFORE_THE_RUN = (CONFIG_FILE, TASK_SPLIT_FILE)
 _LINE_BYTES = 4096
 _OURS = (SUMMARY_FILE, FILE_NAME, SNAPSHOTS)
+_MOST_EPOCHS = 10**18
 _EPOCHS_IN = {SUMMARY_FILE: "epochs", EVALUATION_FILE: "epoch"}
 """Files of results, and the entry with the number of finished epochs at which they were measured."""
 
@@ -137,6 +139,41 @@ class RunStore:
         return self.snapshotter.save(iteration, trees, {**manifest, "metrics_offset": offset})
 
 
+def check_results_folder(folder: Path, run: Path | None = None) -> None:
+    """Error if an evaluation may not be written into ``folder``, which need not be a run, nor exist.
+
+    Args:
+        folder: Where to.
+        run: Folder of the run that is evaluated, if it has one.
+
+    Raises:
+        LinkError: A name in it that is written to is a link.
+        NotADirectoryError: It, or one that it lies in, is a file.
+        RunExistsError: It belongs to another agent, is a folder of another kind of ours, or holds an
+            ``evaluation.json`` that none of ours has written.
+    """
+    standing_part = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not standing_part.is_dir():
+        raise NotADirectoryError(f"{folder} cannot hold results, since {standing_part} is a file: {other_folder()}")
+    refuse_links(folder, RUN.layout)
+    path, kind = folder / EVALUATION_FILE, kind_of(folder)
+    if kind in (RUN, AGENT) and (run is None or (folder.resolve() != run.resolve() and not same_newest(folder, run))):
+        raise RunExistsError(
+            f"{folder} holds another agent, and lists and comparisons would take this evaluation for that of it: "
+            f"{other_folder()}"
+        )
+    if kind is not None and kind not in (RUN, AGENT):
+        raise RunExistsError(f"{folder} is {kind.what}, and no place for the evaluation of a run: {other_folder()}")
+    if kind is not None or not path.exists():
+        return
+    try:
+        ours = {"algo", "env"} <= read_json_dict(path).keys()
+    except (DamagedFileError, OSError):
+        ours = False
+    if not ours:
+        raise RunExistsError(f"{path} exists and was not written by metaroll: move it away, or {other_folder()}")
+
+
 def check_metrics(run_dir: Path, snapshot: Snapshot) -> None:
     """Raise an error if metrics from before the snapshot are missing: later ones would continue a torn line."""
     path, offset = run_dir / FILE_NAME, snapshot.manifest["metrics_offset"]
@@ -173,7 +210,7 @@ def results_after(run_dir: Path, iteration: int, names: Iterable[str] = tuple(_E
         except (FileNotFoundError, SnapshotError):
             continue
         epochs = number_of(content.get(_EPOCHS_IN[name])) if isinstance(content, Mapping) else 0
-        if iteration < epochs < math.inf:
+        if iteration < epochs < _MOST_EPOCHS:
             found[run_dir / name] = int(epochs)
     return found
 

@@ -34,6 +34,7 @@ __all__ = [
     "Snapshotter",
     "latest",
     "load_snapshot",
+    "same_newest",
     "snapshots_of",
 ]
 
@@ -143,6 +144,16 @@ class Snapshot:
     def has_buffers(self) -> bool:
         """Whether the replay buffers were kept."""
         return _has_buffers(self.path, self.manifest)
+
+
+def same_newest(folder: Path, other: Path) -> bool:
+    """Whether the newest snapshots of two runs are one and the same, or copies of each other."""
+    newest = [(run, latest(run)) for run in (folder, other)]
+    try:
+        documents = [_read_manifest(snapshots_of(run)[k], k) for run, k in newest if k is not None]
+    except (DamagedFileError, OSError, KeyError):
+        return False
+    return len(documents) == 2 and documents[0] == documents[1]
 
 
 def load_snapshot(run_dir: str | Path, iteration: int | str = "last") -> Snapshot:

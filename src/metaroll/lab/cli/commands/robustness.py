@@ -120,8 +120,8 @@ def _values(name: str, text: str) -> list[float]:
         ) from None
     if not 1 <= number <= _MOST_POINTS:
         raise UsageError(f"--param {name}: COUNT must lie in [1, {_MOST_POINTS}], got {shortened(number)}")
-    if not (math.isfinite(begin) and math.isfinite(end)):
-        raise UsageError(f"--param {name}: FROM and TO must be finite numbers, got {low} and {high}")
+    if not math.isfinite(end - begin):
+        raise UsageError(f"--param {name}: FROM and TO must be finite, and so their difference, got {low} and {high}")
     if not begin <= end:
         raise UsageError(f"--param {name}: FROM must not be above TO, got {low} and {high}")
     if number == 1 and begin != end:
